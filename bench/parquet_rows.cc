@@ -16,7 +16,7 @@ int Run(const std::string& path, bool print) {
   const auto start = std::chrono::steady_clock::now();
   auto file = PosixEnv().OpenForRead(path);
   auto reader = file.ok() ? ParquetReader::Open(*std::move(file), {}) : file.status();
-  ParquetRow row;
+  JsonRow row;
   int64_t rows = 0, bytes = 0;
   Status status = reader.status();
   while (status.ok()) {
@@ -34,8 +34,8 @@ int Run(const std::string& path, bool print) {
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const double megabytes = static_cast<double>((*reader)->bytes_read().v) / 1e6;
   if (!print) {
-    fmt::print("{} rows in {:.3f} s: {:.0f} MB/s of the file, {:.0f} MB/s of JSON\n", rows, seconds, megabytes / seconds,
-               static_cast<double>(bytes) / 1e6 / seconds);
+    fmt::print("{} rows in {:.3f} s: {:.0f} MB/s of the file, {:.0f} MB/s of JSON\n", rows, seconds,
+               megabytes / seconds, static_cast<double>(bytes) / 1e6 / seconds);
   }
   return 0;
 }

@@ -11,8 +11,8 @@
 
 namespace temper {
 
-// `columns`: which of a table's columns hold which fields. Errors: the file cannot be opened, is empty, is damaged where
-// it says what it holds, or has another format (UTF-16, not JSON).
+// `columns`: which of a table's columns hold which fields. Errors: the file cannot be opened, is empty, is damaged
+// where it says what it holds, or has another format (UTF-16, not JSON).
 Result<std::unique_ptr<RowReader>> OpenRows(Env& env, const std::string& path, Bytes max_row = RowReader::kMaxRow,
                                             const RowColumns& columns = {});
 

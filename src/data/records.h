@@ -1,5 +1,5 @@
-// RecordReader: a data file (.jsonl, .json, .csv or .tsv, compressed or not, or .parquet) as a stream of rows, each parsed into a
-// record. Text files are data/document_reader.h's.
+// RecordReader: a data file (.jsonl, .json, .csv or .tsv, compressed or not, or .parquet) as a stream of rows, each
+// parsed into a record. Text files are data/document_reader.h's.
 //
 //   auto reader = RecordReader::Open(PosixEnv(), "train.jsonl");
 //   RawRow row;

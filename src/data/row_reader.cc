@@ -6,7 +6,7 @@ namespace temper {
 
 std::string PlaceOfRow(RowLayout layout, const RawRow& row) {
   if (layout == RowLayout::kLines) return fmt::format("line {}", row.line);
-  if (layout == RowLayout::kParquet) return fmt::format("row {}", row.number);
+  if (layout == RowLayout::kColumns) return fmt::format("row {}", row.number);
   return fmt::format("row {} (line {})", row.number, row.line);
 }
 

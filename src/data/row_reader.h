@@ -6,9 +6,9 @@
 //   array   one JSON array whose elements are the rows (.json)
 //   values  whole JSON values one after another, each over several lines (also a single pretty-printed row)
 //   table   CSV or TSV (.csv, .tsv), whose rows become JSON objects (data/table_reader.h)
-//   parquet a Parquet file, whose rows become JSON objects (format/parquet/parquet_reader.h)
+//   columns a Parquet or Arrow file, whose rows become JSON objects (format/columnar_reader.h)
 // In texts a byte order mark, CRLF line ends and gzip and zstd files are accepted (format/text_stream.h). Memory is
-// bounded by the longest row (at most `max_row`), of Parquet beside pages of all columns. One thread at a time.
+// bounded by the longest row (at most `max_row`), beside pieces of all columns. One thread at a time.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 
 namespace temper {
 
-enum class RowLayout : uint8_t { kLines, kArray, kValues, kTable, kParquet };
+enum class RowLayout : uint8_t { kLines, kArray, kValues, kTable, kColumns };
 
 // Parsed, a value takes tens of bytes and a text of a conversation hundreds, however short they are in the file: with
 // these bounds a row takes some 300 MB beside a few times its own size. Three lists of a million tokens fit.
@@ -41,7 +41,7 @@ class RowReader {
 
   virtual Bytes bytes_read() const = 0;  // of the file
   virtual RowLayout layout() const = 0;
-  // Of a table and of Parquet, else null.
+  // Of a table and of columns, else null.
   virtual const std::vector<std::string>* columns() const = 0;
   // The names of all that a row may have, at any depth, where the file lists them, else null.
   virtual const std::vector<std::string>* names() const { return nullptr; }

@@ -8,6 +8,7 @@
 
 #include "base/faulty_env.h"
 #include "base/scratch_folder.h"
+#include "data/open_rows.h"
 
 namespace temper::row_reader_test {
 namespace {
@@ -111,7 +112,7 @@ TEST_F(RowReaderTest, NamesTheFormatOfOtherFiles) {
                                                         {" \n\n", "is empty"},
                                                         {"\xEF\xBB\xBF", "is empty"},
                                                         {"\x1f\x8b\x08 ", "the gzip data is damaged"},
-                                                        {"PAR1....", "python3 -c 'import pandas, sys; pandas."},
+                                                        {"PAR1....", "a Parquet file ends in its footer"},
                                                         {"\xff\xfe{", "UTF-16"},
                                                         {"a,b,c\n1,2,3\n", "neither a JSON object nor a list"}}) {
     const auto rows = Rows(Write("foreign.jsonl", text));

@@ -9,6 +9,7 @@
 #include "base/scratch_folder.h"
 #include "data/dataset.h"
 #include "data/fake_tokenizer.h"
+#include "data/open_rows.h"
 #include "data/records.h"
 #include "data/weight_search.h"
 #include "format/json.h"

@@ -30,7 +30,7 @@ std::optional<std::string> ForeignFormat(std::string_view head, std::string_view
     return "is compressed twice: unpack it once first";
   }
   if (head.starts_with(kParquetMagic)) return "is a packed Parquet file: unpack it first";
-  if (head.starts_with("ARROW1")) return "is an Arrow file: convert it to JSON lines first";
+  if (head.starts_with("ARROW1")) return "is an Arrow file: write it as Parquet or JSON lines first";
   if (head.starts_with("PK\x03\x04")) {
     const bool sheet = path.ends_with(".xlsx") || path.ends_with(".ods");
     return sheet ? "is a spreadsheet: save it as CSV first" : "is a zip archive: unpack it first";

@@ -1,5 +1,5 @@
-// TextRowReader: the rows of a text, JSON or a table (data/row_reader.h has the layouts). Memory is bounded by the longest
-// row. One thread at a time.
+// TextRowReader: the rows of a text, JSON or a table (data/row_reader.h has the layouts). Memory is bounded by the
+// longest row. One thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -13,7 +13,7 @@ namespace temper {
 namespace {
 
 constexpr char kEndingsOfData[] =
-    ".jsonl, .ndjson, .json, .csv, .tsv, .txt, .text or .md, also with .gz, .zst or .zstd behind them";
+    ".jsonl, .ndjson, .json, .csv, .tsv, .parquet, .txt, .text or .md, also with .gz, .zst or .zstd behind them";
 
 // What a folder holds beside its data.
 bool DescribesData(std::string_view name) {
@@ -38,8 +38,7 @@ std::string Below(const std::string& folder, const std::string& name) {
 // What a search has found and seen.
 struct Search {
   std::vector<std::string> files;
-  size_t others = 0;    // files that match, but are no data files
-  std::string parquet;  // one of them
+  size_t others = 0;  // files that match, but are no data files
 };
 
 void Add(Env& env, const std::string& path, const std::string& name, Search& search) {
@@ -49,7 +48,6 @@ void Add(Env& env, const std::string& path, const std::string& name, Search& sea
     return;
   }
   ++search.others;
-  if (KindOfDataFile(name) == DataFileKind::kParquet) search.parquet = path;
 }
 
 // Adds what `pattern` matches below `folder`, which ends in '/' or is empty.
@@ -76,11 +74,8 @@ void Match(Env& env, const std::string& folder, std::string_view pattern, Search
 
 std::string Others(const Search& search) {
   if (search.others == 0) return "";
-  return fmt::format(
-      "; {} {} there{}", Counted(static_cast<int64_t>(search.others), "other file"), search.others == 1 ? "is" : "are",
-      search.parquet.empty()
-          ? ""
-          : fmt::format(", and Parquet is not read: give {} to see how to convert it", ShellWord(search.parquet)));
+  return fmt::format("; {} {} there", Counted(static_cast<int64_t>(search.others), "other file"),
+                     search.others == 1 ? "is" : "are");
 }
 
 }  // namespace

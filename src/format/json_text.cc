@@ -27,8 +27,7 @@ void AppendJsonString(std::string_view text, std::string& out) {
   constexpr std::string_view kHex = "0123456789abcdef";
   out += '"';
   for (auto begin = text.begin();;) {  // of what is not written yet
-    const auto end =
-        std::find_if(begin, text.end(), [](char c) { return kEscaped[static_cast<unsigned char>(c)]; });
+    const auto end = std::find_if(begin, text.end(), [](char c) { return kEscaped[static_cast<unsigned char>(c)]; });
     out.append(begin, end);
     if (end == text.end()) break;
     begin = end + 1;

@@ -16,7 +16,7 @@ import tempfile
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from parquet_tables import FLAT, NESTED, OTHERS, plain, table
+from parquet_tables import conversation_type, FLAT, NESTED, OTHERS, plain, table
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "parquet")
 CODECS = ["none", "snappy", "gzip", "brotli", "zstd", "lz4"]
@@ -105,6 +105,12 @@ def make_goldens():
     case("old_times", {"at": pa.timestamp("ns"), "day": pa.date64()}, use_deprecated_int96_timestamps=True)
     case("no_rows", chat, count=0)
     case("nulls", chat | {"text": pa.string()}, count=5, null=1, data_page_version="2.0")
+    talk = [{"messages": [{"role": "system", "content": "Be brief."}] * (i % 2) + [
+                {"role": "user", "content": f"What is {i} + {i}?"}, {"role": "assistant", "content": f"It is {2 * i}."}],
+             "category": "sums" if i % 3 else None} for i in range(12)]
+    schema = pa.schema([("messages", conversation_type()), ("category", pa.string())])
+    expected["talk"] = write(os.path.join(HERE, "talk.parquet"), pa.Table.from_pylist(talk, schema), compression="snappy",
+                             row_group_size=5)
     # More than a batch of levels, with runs and packed levels; indices of more than a byte.
     many = pa.table({"id": [i // 3 % 600 for i in range(3000)], "text": [str(i % 300) if i % 7 else None for i in range(3000)],
                      "labels": [[1] * (i % 4) for i in range(3000)]})

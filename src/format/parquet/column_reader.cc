@@ -41,8 +41,8 @@ struct ColumnReader::PageHeader {
 };
 
 bool ColumnReader::Fail(const Status& status) {
-  status_ = status.WithContext(
-      fmt::format("{}: row group {}, column {}", file_.path(), row_group_, Quoted(leaf_.path)));
+  status_ =
+      status.WithContext(fmt::format("{}: row group {}, column {}", file_.path(), row_group_, Quoted(leaf_.path)));
   return false;
 }
 
@@ -65,9 +65,10 @@ bool ColumnReader::Load() {
   value_ = 0;
   values_count_ = decoder_->Decode(kBatch, values_);
   if (values_count_ > 0) return true;
-  return Fail(Corrupt(fmt::format("the values of the page before byte {} are damaged or too few; copy or make the file "
-                                  "again",
-                                  at_)));
+  return Fail(
+      Corrupt(fmt::format("the values of the page before byte {} are damaged or too few; copy or make the file "
+                          "again",
+                          at_)));
 }
 
 // None are left where the column has ended.
@@ -84,8 +85,8 @@ bool ColumnReader::LoadLevels() {
   const size_t n = std::min(kBatch, static_cast<size_t>(in_page_));
   if (!load(repetition_runs_, leaf_.max_repetition, n, repetitions_) ||
       !load(definition_runs_, leaf_.max_definition, n, definitions_)) {
-    return Fail(Corrupt(fmt::format("the levels of the page before byte {} are damaged; copy or make the file again",
-                                    at_)));
+    return Fail(
+        Corrupt(fmt::format("the levels of the page before byte {} are damaged; copy or make the file again", at_)));
   }
   in_page_ -= static_cast<int64_t>(n);
   places_ = n;
@@ -184,14 +185,16 @@ bool ColumnReader::ReadHeader(PageHeader& header) {
     if (in.cut_off() && size < std::min(room, kMaxHeader)) continue;
     const auto begin = static_cast<int64_t>(in.position());
     if (!in.ok() || header.packed < 0 || header.packed > room - begin || header.size < 0) {
-      return Fail(Corrupt(fmt::format("no page begins at byte {}, or it does not end where the column does; copy or make "
-                                      "the file again",
-                                      at_)));
+      return Fail(
+          Corrupt(fmt::format("no page begins at byte {}, or it does not end where the column does; copy or make "
+                              "the file again",
+                              at_)));
     }
     if (std::max(header.size, header.packed) > kMaxPage) {
-      return Fail(Unsupported(fmt::format("the page at byte {} has {} bytes, and at most {} are read: write the file with "
-                                          "smaller pages",
-                                          at_, std::max(header.size, header.packed), kMaxPage)));
+      return Fail(
+          Unsupported(fmt::format("the page at byte {} has {} bytes, and at most {} are read: write the file with "
+                                  "smaller pages",
+                                  at_, std::max(header.size, header.packed), kMaxPage)));
     }
     at_ += begin;
     bytes_read_ += begin + header.packed;
@@ -202,17 +205,18 @@ bool ColumnReader::ReadHeader(PageHeader& header) {
 bool ColumnReader::ReadPage(const PageHeader& header, size_t plain, bool packed, PageBuffer& out) {
   const auto size = static_cast<size_t>(header.size), packed_size = static_cast<size_t>(header.packed);
   const auto damaged = [&] {
-    return Fail(Corrupt(fmt::format("the page of {} bytes at byte {} is damaged; copy or make the file again",
-                                    packed_size, at_)));
+    return Fail(Corrupt(
+        fmt::format("the page of {} bytes at byte {} is damaged; copy or make the file again", packed_size, at_)));
   };
   if (plain > std::min(size, packed_size)) return damaged();
   const bool direct = !packed || chunk_.codec == 0;
   if (direct && size != packed_size) return damaged();
   PageBuffer& read = direct ? out : packed_;
   if (!read.Resize(packed_size) || (!direct && !out.Resize(size))) {
-    return Fail(Unsupported(fmt::format("the page at byte {} unpacks from {} to {} bytes, which with the other columns' "
-                                        "is more than {} times the file: write it with smaller pages",
-                                        at_, packed_size, size, PageBudget::kMostTimesFile)));
+    return Fail(
+        Unsupported(fmt::format("the page at byte {} unpacks from {} to {} bytes, which with the other columns' "
+                                "is more than {} times the file: write it with smaller pages",
+                                at_, packed_size, size, PageBudget::kMostTimesFile)));
   }
   if (const Status got = file_.ReadAt(at_, std::as_writable_bytes(read.bytes())); !got.ok()) return Fail(got);
   if (header.checksum) {
@@ -251,8 +255,8 @@ bool ColumnReader::TakeDictionary(const PageHeader& header) {
 
 bool ColumnReader::TakeData(const PageHeader& header) {
   if (header.values < 0 || header.values > left_) {
-    return Fail(Corrupt(fmt::format("a page of {} values at byte {}, where the column has {} left", header.values, at_,
-                                    left_)));
+    return Fail(Corrupt(
+        fmt::format("a page of {} values at byte {}, where the column has {} left", header.values, at_, left_)));
   }
   if (header.values == 0) {  // whatever else is in it
     at_ += header.packed;

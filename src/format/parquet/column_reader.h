@@ -1,5 +1,5 @@
-// ColumnReader: a column of a Parquet file, place by place: at each its levels (format/parquet/parquet_schema.h) and, if
-// it is not null, its value. Pages are read and unpacked one at a time, as their places are needed.
+// ColumnReader: a column of a Parquet file, place by place: at each its levels (format/parquet/parquet_schema.h) and,
+// if it is not null, its value. Pages are read and unpacked one at a time, as their places are needed.
 //
 // Memory: a page, its packed form, and the dictionary of the row group. One thread at a time.
 #pragma once
@@ -25,7 +25,13 @@ class ColumnReader {
   // All must outlive it; columns of a file share codec, budget and `packed`.
   ColumnReader(const RandomAccessFile& file, const ParquetLeaf& leaf, PageCodec& codec, PageBudget& budget,
                PageBuffer& packed)
-      : file_(file), leaf_(leaf), codec_(codec), packed_(packed), page_(budget), dictionary_page_(budget), dictionary_share_(budget) {}
+      : file_(file),
+        leaf_(leaf),
+        codec_(codec),
+        packed_(packed),
+        page_(budget),
+        dictionary_page_(budget),
+        dictionary_share_(budget) {}
 
   // Goes to the first place of the column in a row group, whose `number` is for errors. False: an error, in status().
   bool Begin(const ParquetChunk& chunk, size_t number);
@@ -42,8 +48,8 @@ class ColumnReader {
   int definition() const { return definitions_[place_]; }
   // 0 where it has ended.
   int repetition() const { return ended() ? 0 : repetitions_[place_]; }
-  // Of this place. REQUIRES: definition() is the leaf's largest; the one that the type is stored in. A text is valid until
-  // Advance.
+  // Of this place. REQUIRES: definition() is the leaf's largest; the one that the type is stored in. A text is valid
+  // until Advance.
   int64_t integer() const { return values_.ints[value_]; }
   double number() const { return values_.numbers[value_]; }
   std::string_view text() const { return values_.texts[value_]; }
@@ -71,9 +77,9 @@ class ColumnReader {
   PageBuffer& packed_;
   ParquetChunk chunk_;
   size_t row_group_ = 0;
-  int64_t at_ = 0;        // in the file, of the next page
-  int64_t left_ = 0;      // places of the chunk that are in no page yet
-  int64_t in_page_ = 0;   // places of the page that are not loaded yet
+  int64_t at_ = 0;       // in the file, of the next page
+  int64_t left_ = 0;     // places of the chunk that are in no page yet
+  int64_t in_page_ = 0;  // places of the page that are not loaded yet
   int64_t bytes_read_ = 0;
   Status status_;
 

@@ -18,7 +18,8 @@ class DeltaDecoder {
     uint64_t block = 0, parts = 0, count = 0;
     if (!decoder.Varint(block) || !decoder.Varint(parts) || !decoder.Varint(count)) return std::nullopt;
     if (!decoder.Zigzag(decoder.value_)) return std::nullopt;
-    if (parts == 0 || block > kMostBlock || block % parts != 0 || block / parts % 8 != 0 || block == 0 || count > most) {
+    if (parts == 0 || block > kMostBlock || block % parts != 0 || block / parts % 8 != 0 || block == 0 ||
+        count > most) {
       return std::nullopt;
     }
     decoder.parts_ = parts;
@@ -95,8 +96,8 @@ class DeltaDecoder {
   std::string_view bytes_;
   size_t at_ = 0;  // behind the current part
   uint64_t parts_ = 0, part_size_ = 0;
-  uint64_t left_ = 0;                   // numbers
-  uint64_t part_ = 0, part_left_ = 0;   // the next part of the block; numbers left of the current one
+  uint64_t left_ = 0;                  // numbers
+  uint64_t part_ = 0, part_left_ = 0;  // the next part of the block; numbers left of the current one
   size_t widths_ = 0, bit_ = 0;
   int width_ = 0;
   uint64_t least_ = 0, value_ = 0;

@@ -1,6 +1,6 @@
-// HybridDecoder: Parquet's runs of equal numbers mixed with packed ones (its encoding RLE), for levels and the indices of
-// dictionaries. UnpackBits: a number of some bits anywhere in a text. Neither reads beyond the bytes. One thread at a
-// time.
+// HybridDecoder: Parquet's runs of equal numbers mixed with packed ones (its encoding RLE), for levels and the indices
+// of dictionaries. UnpackBits: a number of some bits anywhere in a text. Neither reads beyond the bytes. One thread at
+// a time.
 #pragma once
 
 #include <algorithm>

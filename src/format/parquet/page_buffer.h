@@ -11,7 +11,8 @@ namespace temper {
 
 class PageBudget {
  public:
-  // Text packs to a tenth and tables of equal numbers to less, but pages of 1 MiB, as they are written, never need this.
+  // Text packs to a tenth and tables of equal numbers to less, but pages of 1 MiB, as they are written, never need
+  // this.
   static constexpr int64_t kLeast = 64 << 20;
   static constexpr int64_t kMostTimesFile = 64;
 

@@ -58,18 +58,18 @@ inline std::string WithLength(const std::string& bytes) {
 
 struct TestPage {
   int64_t values = 1;
-  std::string bytes;       // as they are in the file
-  int64_t unpacked = -1;   // their size without compression; -1: they are not packed
-  int64_t encoding = 0;    // PLAIN
+  std::string bytes;      // as they are in the file
+  int64_t unpacked = -1;  // their size without compression; -1: they are not packed
+  int64_t encoding = 0;   // PLAIN
   bool dictionary = false;
-  int64_t packed = -1;     // the size that the header claims; -1: the true one
+  int64_t packed = -1;  // the size that the header claims; -1: the true one
 
   std::string Text() const {
     const auto size = static_cast<int64_t>(bytes.size());
     ThriftText header;
     header.Int(1, dictionary ? 2 : 0).Int(2, unpacked < 0 ? size : unpacked).Int(3, packed < 0 ? size : packed);
-    const ThriftText about =
-        dictionary ? ThriftText().Int(1, values).Int(2, encoding) : ThriftText().Int(1, values).Int(2, encoding).Int(3, 3).Int(4, 3);
+    const ThriftText about = dictionary ? ThriftText().Int(1, values).Int(2, encoding)
+                                        : ThriftText().Int(1, values).Int(2, encoding).Int(3, 3).Int(4, 3);
     return header.Struct(dictionary ? 7 : 5, about).End() + bytes;
   }
 };

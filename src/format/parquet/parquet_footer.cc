@@ -217,14 +217,13 @@ class FooterParser {
           const ListedChunk chunk = ReadChunk(in_, element);
           if (!in_.ok() || !status_.ok()) return;
           if (group.chunks.size() == leaves.size()) {
-            return Fail(Corrupt(fmt::format("row group {} has more than the {} columns of the schema", number,
-                                            leaves.size())));
+            return Fail(
+                Corrupt(fmt::format("row group {} has more than the {} columns of the schema", number, leaves.size())));
           }
           const ParquetLeaf& leaf = leaves[group.chunks.size()];
           auto placed = Place(chunk, leaf);
           if (!placed.ok()) {
-            return Fail(placed.status().WithContext(
-                fmt::format("row group {}, column {}", number, Quoted(leaf.path))));
+            return Fail(placed.status().WithContext(fmt::format("row group {}, column {}", number, Quoted(leaf.path))));
           }
           group.chunks.push_back(*placed);
         });
@@ -250,8 +249,8 @@ class FooterParser {
     if (c.encrypted) return Unsupported("it is encrypted, which is not read: write the file without encryption");
     if (c.elsewhere) return Unsupported("its pages are in another file, which is not read");
     if (c.type != static_cast<int64_t>(leaf.type.storage)) {
-      return Corrupt(fmt::format("it is of type {} here and {} in the schema", c.type,
-                                 static_cast<int64_t>(leaf.type.storage)));
+      return Corrupt(
+          fmt::format("it is of type {} here and {} in the schema", c.type, static_cast<int64_t>(leaf.type.storage)));
     }
     TEMPER_RETURN_IF_ERROR(PageCodec::Check(c.codec));
     const bool has_dictionary = c.dictionary > 0 && c.dictionary < c.data;
@@ -292,9 +291,10 @@ Result<ParquetFooter> ReadParquetFooter(const RandomAccessFile& file) {
   const std::string& path = file.path();
   const int64_t size = file.size().v;
   const auto cut_off = [&] {
-    return Corrupt(fmt::format("{}: a Parquet file ends in its footer, and this one (of {} bytes) does not: it was cut "
-                               "off, or is still being written; copy or make it again",
-                               path, size));
+    return Corrupt(
+        fmt::format("{}: a Parquet file ends in its footer, and this one (of {} bytes) does not: it was cut "
+                    "off, or is still being written; copy or make it again",
+                    path, size));
   };
   if (size < static_cast<int64_t>(kParquetMagic.size()) + kTail) return cut_off();
   char tail[kTail];

@@ -34,8 +34,8 @@ struct ParquetFooter {
 };
 
 // Takes some 3 times the footer's size, which is at most 32 MiB. Errors: the file is cut off, encrypted, or contradicts
-// itself: sizes, counts and offsets are compared with each other and with the file, and no two chunks overlap; pages are
-// packed in a way that is not read.
+// itself: sizes, counts and offsets are compared with each other and with the file, and no two chunks overlap; pages
+// are packed in a way that is not read.
 Result<ParquetFooter> ReadParquetFooter(const RandomAccessFile& file);
 
 }  // namespace temper

@@ -13,11 +13,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   env.files["f"] = std::string(reinterpret_cast<const char*>(data), size);
   auto reader = ParquetReader::Open(*env.OpenForRead("f"), {.bytes = MiB(1), .values = 10'000, .parts = 10'000});
   if (!reader.ok()) return reader.status().message().empty() ? std::abort(), 0 : 0;
-  ParquetRow row;
+  JsonRow row;
   for (int n = 0; n < 100; ++n) {
     const auto more = (*reader)->Next(row);
     if (!more.ok() || !*more) break;
-    if (row.fault == ParquetRowFault::kNone && !ParseOrderedJson(row.json, "row").ok()) std::abort();
+    if (row.fault == RowFault::kNone && !ParseOrderedJson(row.json, "row").ok()) std::abort();
   }
   if ((*reader)->bytes_read().v > static_cast<int64_t>(size)) std::abort();
   return 0;

@@ -20,12 +20,12 @@ OrderedJson RowsOf(const std::string& name) {
   auto reader = ParquetReader::Open(*std::move(file), {});
   if (!reader.ok()) return reader.status().message();
   OrderedJson rows = OrderedJson::array();
-  ParquetRow row;
+  JsonRow row;
   for (;;) {
     const auto more = (*reader)->Next(row);
     if (!more.ok()) return more.status().message();
     if (!*more) break;
-    EXPECT_EQ(row.fault, ParquetRowFault::kNone) << name;
+    EXPECT_EQ(row.fault, RowFault::kNone) << name;
     rows.push_back(OrderedJson::parse(row.json));
   }
   EXPECT_EQ(static_cast<int64_t>(rows.size()), (*reader)->rows()) << name;

@@ -3,18 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
-#include "base/utf8.h"
 #include "format/parquet/value_text.h"
 #include "format/quoted.h"
 
 namespace temper {
 namespace {
-
-// A row of so many times the values that it may have ends the reading: to skip the rest would take seconds.
-constexpr int64_t kEndlessRow = 4;
 
 void AddFieldNames(const ParquetNode& node, std::vector<std::string>& names) {
   for (const ParquetNode& child : node.children) {
@@ -25,39 +20,15 @@ void AddFieldNames(const ParquetNode& node, std::vector<std::string>& names) {
 
 }  // namespace
 
-// The row that is being written.
-struct ParquetReader::RowText {
-  ParquetRow& row;
-  const ParquetRowLimits& limits;
-  int64_t values = 0, parts = 0;
-
-  void Append(std::string_view text) { row.json += text; }
-  void Break(ParquetRowFault fault) {
-    if (row.fault == ParquetRowFault::kNone) row.fault = fault;
-  }
-  // What is wrong is found in time to bound the text, which nobody reads then.
-  void Check() {
-    if (row.json.size() > static_cast<size_t>(limits.bytes.v)) Break(ParquetRowFault::kTooLong);
-    if (values > limits.values) Break(ParquetRowFault::kTooManyValues);
-    if (parts > limits.parts) Break(ParquetRowFault::kTooManyParts);
-    if (row.fault != ParquetRowFault::kNone) row.json.clear();
-  }
-};
-
-ParquetReader::ParquetReader(std::unique_ptr<RandomAccessFile> file, ParquetFooter footer, ParquetRowLimits limits)
-    : file_(std::move(file)),
-      footer_(std::move(footer)),
-      limits_(limits),
-      budget_(file_->size().v),
-      packed_(budget_) {
+ParquetReader::ParquetReader(std::unique_ptr<RandomAccessFile> file, ParquetFooter footer, RowLimits limits)
+    : file_(std::move(file)), footer_(std::move(footer)), limits_(limits), budget_(file_->size().v), packed_(budget_) {
   for (const ParquetLeaf& leaf : footer_.schema.leaves) {
     columns_.push_back(std::make_unique<ColumnReader>(*file_, leaf, codec_, budget_, packed_));
   }
   AddFieldNames(footer_.schema.root, names_);
 }
 
-Result<std::unique_ptr<ParquetReader>> ParquetReader::Open(std::unique_ptr<RandomAccessFile> file,
-                                                           ParquetRowLimits limits) {
+Result<std::unique_ptr<ParquetReader>> ParquetReader::Open(std::unique_ptr<RandomAccessFile> file, RowLimits limits) {
   TEMPER_ASSIGN_OR_RETURN(ParquetFooter footer, ReadParquetFooter(*file));
   return std::unique_ptr<ParquetReader>(new ParquetReader(std::move(file), std::move(footer), limits));
 }
@@ -82,9 +53,10 @@ bool ParquetReader::Fail(const Status& status) {
 bool ParquetReader::BeginRowGroup() {
   for (const auto& column : columns_) {
     if (column->ended()) continue;
-    return Fail(Corrupt(fmt::format("{}: row group {}, column {}: it has more values than its rows; copy or make the "
-                                    "file again",
-                                    path(), row_group_ - 1, Quoted(column->leaf().path))));
+    return Fail(
+        Corrupt(fmt::format("{}: row group {}, column {}: it has more values than its rows; copy or make the "
+                            "file again",
+                            path(), row_group_ - 1, Quoted(column->leaf().path))));
   }
   const ParquetRowGroup& group = footer_.row_groups[row_group_];
   for (size_t i = 0; i < columns_.size(); ++i) {
@@ -95,15 +67,13 @@ bool ParquetReader::BeginRowGroup() {
   return true;
 }
 
-Result<bool> ParquetReader::Next(ParquetRow& row) {
+Result<bool> ParquetReader::Next(JsonRow& row) {
   while (status_.ok() && left_ == 0) {
     if (row_group_ == footer_.row_groups.size()) return false;
     BeginRowGroup();
   }
   TEMPER_RETURN_IF_ERROR(status_);
-  row.json.clear();
-  row.fault = ParquetRowFault::kNone;
-  RowText text{.row = row, .limits = limits_};
+  RowText text(row, limits_);
   for (const auto& column : columns_) {
     if (column->ended() || column->repetition() != 0) Disagree(footer_.schema.root);
   }
@@ -115,9 +85,10 @@ Result<bool> ParquetReader::Next(ParquetRow& row) {
 }
 
 bool ParquetReader::Disagree(const ParquetNode& node) {
-  return Fail(Corrupt(fmt::format("{}: row group {}: the columns of {} disagree on where its values are in the row {} "
-                                  "before the group's end; copy or make the file again",
-                                  path(), row_group_ - 1, Quoted(node.name), left_)));
+  return Fail(
+      Corrupt(fmt::format("{}: row group {}: the columns of {} disagree on where its values are in the row {} "
+                          "before the group's end; copy or make the file again",
+                          path(), row_group_ - 1, Quoted(node.name), left_)));
 }
 
 bool ParquetReader::SkipNothing(const ParquetNode& node, int definition) {
@@ -130,26 +101,25 @@ bool ParquetReader::SkipNothing(const ParquetNode& node, int definition) {
 }
 
 bool ParquetReader::Write(const ParquetNode& node, RowText& out) {
-  if (++out.values > kEndlessRow * limits_.values) {
-    return Fail(Unsupported(fmt::format("{}: row group {}, {}: the row {} before the group's end has more than {} values: "
-                                        "split it",
-                                        path(), row_group_ - 1, Quoted(node.name), left_,
-                                        kEndlessRow * limits_.values)));
+  if (!out.AddValue()) {
+    return Fail(
+        Unsupported(fmt::format("{}: row group {}, {}: the row {} before the group's end has too many values: "
+                                "split it",
+                                path(), row_group_ - 1, Quoted(node.name), left_)));
   }
-  out.Check();
   if (node.kind == ParquetNode::Kind::kValue) return WriteValue(node, out);
   if (first(node).ended()) return Disagree(node);
   if (node.null && first(node).definition() < node.defined) {
     out.Append("null");
     return SkipNothing(node, node.defined);
   }
-  ++out.parts;
+  out.AddPart();
   if (node.kind == ParquetNode::Kind::kStruct) {
     out.Append("{");
     for (const ParquetNode& child : node.children) {
       if (&child != &node.children.front()) out.Append(", ");
       out.Append(child.key);
-      ++out.parts;
+      out.AddPart();
       if (!Write(child, out)) return false;
     }
     out.Append("}");
@@ -167,7 +137,7 @@ bool ParquetReader::WriteList(const ParquetNode& node, RowText& out) {
   out.Append("[");
   for (bool more = true; more;) {
     if (node.kind == ParquetNode::Kind::kMap) {
-      ++out.parts;
+      out.AddPart();
       for (const ParquetNode& child : node.children) {
         out.Append(&child == &node.children.front() ? "[" : ", ");
         if (!Write(child, out)) return false;
@@ -193,29 +163,20 @@ bool ParquetReader::WriteValue(const ParquetNode& node, RowText& out) {
     if (!node.null) return Disagree(node);
     out.Append("null");
   } else {
-    std::string& json = out.row.json;
     switch (node.type.storage) {
       case ParquetStorage::kBool:
       case ParquetStorage::kInt32:
       case ParquetStorage::kInt64:
-        AppendParquetInt(node.type, column.integer(), json);
+        AppendParquetInt(node.type, column.integer(), out.json());
         break;
       case ParquetStorage::kFloat:
       case ParquetStorage::kDouble:
-        AppendParquetNumber(node.type, column.number(), json);
+        AppendParquetNumber(node.type, column.number(), out.json());
         break;
-      default: {
-        const std::string_view bytes = column.text();
-        ++out.parts;
-        if (bytes.size() > static_cast<size_t>(limits_.bytes.v)) {
-          out.Break(ParquetRowFault::kTooLong);
-        } else if (node.type.meaning == ParquetMeaning::kText && !utf8::IsValid(bytes)) {
-          if (out.row.fault == ParquetRowFault::kNone) out.row.column = column.leaf().path;
-          out.Break(ParquetRowFault::kNotUtf8);
-        } else {
-          AppendParquetBytes(node.type, bytes, json);
+      default:
+        if (out.TakesText(column.text(), node.type.meaning == ParquetMeaning::kText, column.leaf().path)) {
+          AppendParquetBytes(node.type, column.text(), out.json());
         }
-      }
     }
   }
   return column.Advance() || Fail(column.status());

@@ -17,18 +17,18 @@ namespace {
 using Strings = std::vector<std::string>;
 
 // The rows of the file, with "!" before the number of its fault for one that has one; last the error, if there is one.
-Strings Rows(const std::string& bytes, ParquetRowLimits limits = {}) {
+Strings Rows(const std::string& bytes, RowLimits limits = {}) {
   MemoryEnv env;
   env.files["f"] = bytes;
   auto reader = ParquetReader::Open(*env.OpenForRead("f"), limits);
   if (!reader.ok()) return {reader.status().message()};
   Strings rows;
-  ParquetRow row;
+  JsonRow row;
   for (;;) {
     const auto more = (*reader)->Next(row);
     if (!more.ok()) rows.push_back(more.status().message());
     if (!more.ok() || !*more) return rows;
-    rows.push_back(row.fault == ParquetRowFault::kNone ? row.json : fmt::format("!{}", static_cast<int>(row.fault)));
+    rows.push_back(row.fault == RowFault::kNone ? row.json : fmt::format("!{}", static_cast<int>(row.fault)));
   }
 }
 
@@ -71,7 +71,8 @@ TEST(ParquetReader, EveryFileThatIsCutOffIsRefused) {
 // Whatever is damaged, each read ends in rows or an error that names the file.
 TEST(ParquetReader, NoDamagedByteIsAFault) {
   int errors = 0, files = 0;
-  for (const char* name : {"chat_snappy", "nested_v2", "nested_encoded", "others_encoded", "small_pages", "flat_2.4_1.0"}) {
+  for (const char* name :
+       {"chat_snappy", "nested_v2", "nested_encoded", "others_encoded", "small_pages", "flat_2.4_1.0"}) {
     const std::string whole = Golden(name);
     for (size_t at = 4; at < whole.size(); ++at) {
       std::string damaged = whole;
@@ -94,23 +95,33 @@ TEST(ParquetReader, WhatContradictsItselfIsNamed) {
   };
   ExpectError(with([](TestColumn& c) { c.values = 2; }), "row group 0 has 1 rows, and its column 'text' 2 values");
   ExpectError(with([](TestColumn& c) { c.begin = 1'000'000; }), "at byte 1000000, and the file has ");
-  ExpectError(with([](TestColumn& c) { c.begin = -5; c.begin = 0; }), "at byte 0, and the file has ");
+  ExpectError(with([](TestColumn& c) {
+                c.begin = -5;
+                c.begin = 0;
+              }),
+              "at byte 0, and the file has ");
   ExpectError(with([](TestColumn& c) { c.codec = 3; }), "packed with LZO, which is not read");
   ExpectError(with([](TestColumn& c) { c.codec = 77; }), "packed with codec 77, which Parquet does not know");
   ExpectError(with([](TestColumn& c) { c.type = 9; }), "the type 9, which Parquet does not know");
   ExpectError(with([](TestColumn& c) { c.pages[0].packed = 100'000; }), "no page begins at byte 4");
   ExpectError(with([](TestColumn& c) { c.pages[0].unpacked = 1000; }), "the page of 5 bytes at byte ");
   ExpectError(with([](TestColumn& c) { c.pages[0].encoding = 8; }), "a page of indices into a dictionary");
-  ExpectError(with([](TestColumn& c) { c.pages[0].encoding = 5; }), "BYTE_ARRAY are in encoding 5, which is not for them");
+  ExpectError(with([](TestColumn& c) { c.pages[0].encoding = 5; }),
+              "BYTE_ARRAY are in encoding 5, which is not for them");
   ExpectError(with([](TestColumn& c) { c.pages[0].encoding = 4; }), "encoding 4 (BIT_PACKED), which is not read");
   ExpectError(with([](TestColumn& c) { c.pages[0].bytes = "\xff\xff\xff\x7f"; }), "are damaged or too few");
-  ExpectError(with([](TestColumn& c) { c.pages[0].values = 9; c.values = 1; }), "a page of 9 values at byte ");
+  ExpectError(with([](TestColumn& c) {
+                c.pages[0].values = 9;
+                c.values = 1;
+              }),
+              "a page of 9 values at byte ");
   ExpectError(ParquetFile({good, good}, 1), "it has the column 'text' twice");
   ExpectError(ParquetFile({good, {.name = "b", .pages = {one}, .begin = 10}}, 1), "the pages of two columns overlap");
   ExpectError(ParquetFile({}, 0), "it has no columns");
   const std::string file = ParquetFile({good}, 1);
   ExpectError(file.substr(0, file.size() - 4) + "PARE", "it is encrypted");
-  ExpectError(file.substr(0, file.size() - 8) + "\xff\xff\xff\x7fPAR1", "a footer of 2147483647 bytes, and the file has room");
+  ExpectError(file.substr(0, file.size() - 8) + "\xff\xff\xff\x7fPAR1",
+              "a footer of 2147483647 bytes, and the file has room");
 }
 
 TEST(ParquetReader, ARowWithTextThatIsNotUtf8IsOneBadRow) {
@@ -119,10 +130,9 @@ TEST(ParquetReader, ARowWithTextThatIsNotUtf8IsOneBadRow) {
 }
 
 TEST(ParquetReader, ARowBeyondTheLimitsIsOneBadRow) {
-  const ParquetRowLimits limits{.bytes = {100}, .values = 10, .parts = 8};
+  const RowLimits limits{.bytes = {100}, .values = 10, .parts = 8};
   const TestPage page{.values = 3, .bytes = WithLength("a") + WithLength(std::string(100, 'b')) + WithLength("c")};
-  EXPECT_EQ(Rows(ParquetFile({{.pages = {page}}}, 3), limits),
-            (Strings{R"({"text": "a"})", "!1", R"({"text": "c"})"}));
+  EXPECT_EQ(Rows(ParquetFile({{.pages = {page}}}, 3), limits), (Strings{R"({"text": "a"})", "!1", R"({"text": "c"})"}));
   // 20 elements in the first row: the levels of repetition are 0, then 19 times 1, then 0.
   const std::string repetitions = WithLength(std::string("\x02\x00\x26\x01\x02\x00", 6));
   const std::string definitions = WithLength(std::string("\x2a\x01", 2));
@@ -140,9 +150,10 @@ TEST(ParquetReader, BombsAreRefusedInTime) {
   // A row of 2^31 - 1 empty lists' elements: runs of levels.
   const std::string most("\xfe\xff\xff\xff\x0f", 5);
   const std::string levels = WithLength(std::string("\x02\x00", 2) + most + '\x01');
-  const TestPage endless{.values = 0x7fffffff, .bytes = levels + WithLength(most + '\x01') + '\x00' + most, .encoding = 8};
+  const TestPage endless{
+      .values = 0x7fffffff, .bytes = levels + WithLength(most + '\x01') + '\x00' + most, .encoding = 8};
   const TestPage word{.bytes = WithLength("w"), .dictionary = true};
-  ExpectError(ParquetFile({{.repetition = 2, .pages = {word, endless}}}, 1), "has more than 16000000 values");
+  ExpectError(ParquetFile({{.repetition = 2, .pages = {word, endless}}}, 1), "has too many values");
   // 60 MiB of one letter in a text, in each of ten pages.
   const std::string text(60 << 20, 'a');
   TestPage page{.bytes = PackedZstd(WithLength(text)), .unpacked = static_cast<int64_t>(text.size()) + 4};

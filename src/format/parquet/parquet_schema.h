@@ -1,8 +1,8 @@
 // ParquetSchema: the columns of a Parquet file as a tree of what its rows hold: values, structs, lists, maps.
 //
-// A column of the file is a leaf of the tree. It stores its values without nulls, and for each place two levels (Dremel):
-// the definition level says down to which node of the tree something is there, the repetition level which list goes on.
-// Source: parquet-format, LogicalTypes.md and parquet.thrift.
+// A column of the file is a leaf of the tree. It stores its values without nulls, and for each place two levels
+// (Dremel): the definition level says down to which node of the tree something is there, the repetition level which
+// list goes on. Source: parquet-format, LogicalTypes.md and parquet.thrift.
 #pragma once
 
 #include <cstdint>
@@ -67,7 +67,7 @@ struct ParquetLeaf {
 // An element of the footer's list, which is the tree in depth-first order.
 struct ParquetSchemaElement {
   std::string name;
-  int64_t type = -1;      // -1: it is a group
+  int64_t type = -1;       // -1: it is a group
   int64_t repetition = 0;  // 0: required, 1: optional, 2: repeated
   int64_t children = 0;
   int64_t width = 0, converted = -1, scale = 0;

@@ -4,8 +4,8 @@
 //   in.Struct([&](int id, ThriftType type) { id == 1 ? rows = in.Int(type) : in.Skip(type); });
 //   if (!in.ok()) ...
 //
-// The first fault is kept: after it every read gives 0 or nothing, and structs and lists end. Nothing is allocated, and a
-// list has no more elements than bytes are left. Source: thrift/doc/specs/thrift-compact-protocol.md. One thread at a
+// The first fault is kept: after it every read gives 0 or nothing, and structs and lists end. Nothing is allocated, and
+// a list has no more elements than bytes are left. Source: thrift/doc/specs/thrift-compact-protocol.md. One thread at a
 // time.
 #pragma once
 

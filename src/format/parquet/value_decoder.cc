@@ -162,7 +162,8 @@ class RleBools final : public ValueDecoder {
 
 class DictionaryValues final : public ValueDecoder {
  public:
-  DictionaryValues(HybridDecoder indices, const ParquetValues& dictionary) : indices_(indices), dictionary_(dictionary) {}
+  DictionaryValues(HybridDecoder indices, const ParquetValues& dictionary)
+      : indices_(indices), dictionary_(dictionary) {}
   size_t Decode(size_t n, ParquetValues& out) override {
     chosen_.resize(n);
     n = indices_.Decode(n, chosen_.data());
@@ -369,8 +370,8 @@ Result<std::unique_ptr<ValueDecoder>> ValueDecoder::Make(int64_t encoding, const
       return Unsupported(fmt::format("values are in encoding {}{}, which is not read: write the file anew", encoding,
                                      encoding == kBitPacked ? " (BIT_PACKED)" : ""));
   }
-  return Corrupt(fmt::format("values of type {} are in encoding {}, which is not for them", StorageName(storage),
-                             encoding));
+  return Corrupt(
+      fmt::format("values of type {} are in encoding {}, which is not for them", StorageName(storage), encoding));
 }
 
 }  // namespace temper

@@ -13,8 +13,8 @@
 
 namespace temper {
 
-// Values of one column. By how they are stored, one of the three is used: booleans and integers are in `ints`, float and
-// double in `numbers`, INT96 and bytes in `texts`, which are views of the page, of its dictionary, or of `arena`.
+// Values of one column. By how they are stored, one of the three is used: booleans and integers are in `ints`, float
+// and double in `numbers`, INT96 and bytes in `texts`, which are views of the page, of its dictionary, or of `arena`.
 struct ParquetValues {
   std::vector<int64_t> ints;
   std::vector<double> numbers;

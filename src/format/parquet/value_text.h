@@ -1,5 +1,5 @@
-// AppendParquetValue: a value of a Parquet column as JSON (format/parquet/parquet_reader.h says how). Pure functions; any
-// thread.
+// AppendParquetValue: a value of a Parquet column as JSON (format/parquet/parquet_reader.h says how). Pure functions;
+// any thread.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "data/parquet_row_reader.h"
+#include "data/columnar_row_reader.h"
 
 #include <fmt/core.h>
 
@@ -6,28 +6,22 @@
 
 namespace temper {
 
-Result<std::unique_ptr<RowReader>> ParquetRowReader::Open(std::unique_ptr<RandomAccessFile> file, Bytes max_row) {
-  const ParquetRowLimits limits{.bytes = max_row, .values = kMaxRowValues, .parts = kMaxRowParts};
-  TEMPER_ASSIGN_OR_RETURN(auto reader, ParquetReader::Open(std::move(file), limits));
-  return std::unique_ptr<RowReader>(new ParquetRowReader(std::move(reader), max_row));
-}
-
-Result<bool> ParquetRowReader::Next(RawRow& row) {
+Result<bool> ColumnarRowReader::Next(RawRow& row) {
   TEMPER_ASSIGN_OR_RETURN(const bool more, reader_->Next(row_));
   row.number = row.line = ++rows_;
   row.text.swap(row_.json);
   row.error = OkStatus();
-  if (!more || row_.fault == ParquetRowFault::kNone) return more;
+  if (!more || row_.fault == RowFault::kNone) return more;
   row.text.clear();
   const std::string place = fmt::format("{} {}", path(), PlaceOfRow(layout(), row));
   switch (row_.fault) {
-    case ParquetRowFault::kTooLong:
+    case RowFault::kTooLong:
       row.error = TooLong(place, max_row_);
       break;
-    case ParquetRowFault::kTooManyValues:
+    case RowFault::kTooManyValues:
       row.error = TooManyValues(place);
       break;
-    case ParquetRowFault::kTooManyParts:
+    case RowFault::kTooManyParts:
       row.error = TooManyParts(place);
       break;
     default:
