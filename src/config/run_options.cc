@@ -154,7 +154,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
       {"Data",
        {
            DataOption("data", c.data.data,
-                      "training rows: .jsonl, .json, .csv, .tsv, .parquet or .txt, also .gz and .zst; a folder of such "
+                      "training rows: .jsonl, .json, .csv, .tsv, .parquet, .arrow or .txt, also .gz and .zst; a folder "
+                      "of such "
                       "files or "
                       "a pattern ('data/*.jsonl'); or the name of a data set in the Hugging Face cache. Repeat it for "
                       "several files. "

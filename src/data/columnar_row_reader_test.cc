@@ -17,7 +17,7 @@
 namespace temper::columnar_row_reader_test {
 namespace {
 
-const std::string kFolder = std::string(kProjectFolder) + "/tests/format/parquet/";
+const std::string kFolder = std::string(kProjectFolder) + "/tests/format/columnar/";
 
 Result<Dataset> Load(MemoryEnv& env, const DataInput& input, const DatasetOptions& options = {}) {
   static const FakeTokenizer tokenizer;
@@ -43,7 +43,7 @@ TEST(ColumnarRows, TokensAreThoseOfTheSameRowsInJsonLines) {
   const OrderedJson all = OrderedJson::parse(*ReadTextFile(PosixEnv(), kFolder + "rows.json"));
   MemoryEnv env;
   env.files["talk.parquet"] = *ReadTextFile(PosixEnv(), kFolder + "talk.parquet");
-  for (const OrderedJson& row : all["talk"]) env.files["talk.jsonl"] += DumpJson(row) + "\n";
+  for (const OrderedJson& row : all["talk.parquet"]) env.files["talk.jsonl"] += DumpJson(row) + "\n";
   const auto from_parquet = Load(env, {"talk.parquet"}), from_lines = Load(env, {"talk.jsonl"});
   ASSERT_TRUE(from_parquet.ok()) << from_parquet.status().message();
   ASSERT_TRUE(from_lines.ok()) << from_lines.status().message();

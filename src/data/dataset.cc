@@ -218,8 +218,9 @@ std::string Dataset::PlaceOf(int64_t sample) const {
   const auto next = std::upper_bound(files.begin(), files.end(), sample,
                                      [](int64_t s, const DataFile& file) { return s < file.first_sample; });
   const std::string& path = (next - 1)->path;
-  return fmt::format("{} {} {}", path, KindOfDataFile(path) == DataFileKind::kParquet ? "row" : "line",
-                     store.line(sample));
+  const DataFileKind kind = KindOfDataFile(path);
+  const bool columns = kind == DataFileKind::kParquet || kind == DataFileKind::kArrow;
+  return fmt::format("{} {} {}", path, columns ? "row" : "line", store.line(sample));
 }
 
 Status WriteDataset(Env& env, const std::vector<DataInput>& inputs, const Tokenizer& tokenizer,

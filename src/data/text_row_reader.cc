@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "format/arrow/arrow_reader.h"
 #include "format/data_file_name.h"
 #include "format/parquet/parquet_footer.h"
 #include "format/text_stream.h"
@@ -30,7 +31,9 @@ std::optional<std::string> ForeignFormat(std::string_view head, std::string_view
     return "is compressed twice: unpack it once first";
   }
   if (head.starts_with(kParquetMagic)) return "is a packed Parquet file: unpack it first";
-  if (head.starts_with("ARROW1")) return "is an Arrow file: write it as Parquet or JSON lines first";
+  if (head.starts_with(kArrowMagic) || head.starts_with(kArrowStreamMagic)) {
+    return "is a packed Arrow file: unpack it first";
+  }
   if (head.starts_with("PK\x03\x04")) {
     const bool sheet = path.ends_with(".xlsx") || path.ends_with(".ods");
     return sheet ? "is a spreadsheet: save it as CSV first" : "is a zip archive: unpack it first";

@@ -60,6 +60,7 @@ class RowText {
     if (parts_ > limits_.parts) Break(RowFault::kTooManyParts);
     if (row_.fault != RowFault::kNone) row_.json.clear();
   }
+  void TooLong() { Break(RowFault::kTooLong); }  // a text that is not even read
   // Whether a text of column `path` may be appended; else the row is bad. `must_be_text`: it should be UTF-8.
   bool TakesText(std::string_view text, bool must_be_text, const std::string& path);
 

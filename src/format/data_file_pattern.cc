@@ -13,13 +13,14 @@ namespace temper {
 namespace {
 
 constexpr char kEndingsOfData[] =
-    ".jsonl, .ndjson, .json, .csv, .tsv, .parquet, .txt, .text or .md, also with .gz, .zst or .zstd behind them";
+    ".jsonl, .ndjson, .json, .csv, .tsv, .parquet, .arrow, .txt, .text or .md, also with .gz, .zst or .zstd behind "
+    "them";
 
 // What a folder holds beside its data.
 bool DescribesData(std::string_view name) {
   const std::string_view stem = name.substr(0, name.find('.'));
   for (const std::string_view known :
-       {"README", "readme", "Readme", "LICENSE", "dataset_info", "dataset_infos", "dataset_dict"}) {
+       {"README", "readme", "Readme", "LICENSE", "dataset_info", "dataset_infos", "dataset_dict", "state"}) {
     if (stem == known) return true;
   }
   return false;
@@ -89,7 +90,14 @@ Result<std::vector<std::string>> DataFilesOf(Env& env, const std::string& given,
   if (env.IsFile(given)) return std::vector{given};
   if (env.IsFolder(given)) {
     TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.List(given));
-    for (const std::string& name : names) Add(env, Below(given, name), name, search);
+    // As save_to_disk of the library datasets writes it: a folder for each split, of which this file has the names.
+    const bool dictionary = env.IsFile(Below(given, "dataset_dict.json"));
+    for (const std::string& name : names) {
+      Add(env, Below(given, name), name, search);
+      if (!dictionary || !env.IsFolder(Below(given, name))) continue;
+      TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> inner, env.List(Below(given, name)));
+      for (const std::string& file : inner) Add(env, Below(Below(given, name), file), file, search);
+    }
     if (!search.files.empty()) return search.files;
     return NotFound(
         fmt::format("--{} {}: the folder has no data file, whose name ends in {}{} (files in its folders do "

@@ -14,7 +14,8 @@ class DataFilePattern : public testing::Test {
   void SetUp() override {
     for (const char* name :
          {"b.jsonl", "a.csv.gz", "c.txt", "README.md", "dataset_info.json", "notes.pdf", ".d.jsonl", "x/train.jsonl",
-          "y/train.jsonl", "y/test.jsonl", "z/data.parquet", "q/b.arrow", "[a].jsonl"}) {
+          "y/train.jsonl", "y/test.jsonl", "z/data.parquet", "q/b.feather", "s/dataset_dict.json",
+          "s/test/data-0.arrow", "s/test/state.json", "s/train/data-0.arrow", "[a].jsonl"}) {
       ASSERT_TRUE(PosixEnv().CreateFolders(FolderOf(folder_ / name)).ok());
       ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), folder_ / name, "x").ok());
     }
@@ -38,6 +39,7 @@ TEST_F(DataFilePattern, AFolderStandsForItsDataFilesInTheOrderOfTheirNames) {
   EXPECT_EQ(Files("."), (Paths{"./[a].jsonl", "./a.csv.gz", "./b.jsonl", "./c.txt"}));
   EXPECT_EQ(Files("y/"), (Paths{"y/test.jsonl", "y/train.jsonl"}));
   EXPECT_EQ(Files("z"), Paths{"z/data.parquet"});
+  EXPECT_EQ(Files("s"), (Paths{"s/test/data-0.arrow", "s/train/data-0.arrow"})) << "what save_to_disk writes";
 }
 
 TEST_F(DataFilePattern, APatternMatchesNamesOfFilesAndFolders) {

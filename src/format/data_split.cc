@@ -55,7 +55,9 @@ std::string SplitOfFile(std::string_view path) {
   const std::string base = BaseName(path);
   const std::string_view name(base);
   if (const size_t shard = ShardAt(name); shard != name.npos && shard > 0) {
-    const std::string_view split = name.substr(0, shard), known = NamedSplit(split);
+    const std::string folder = BaseName(FolderOf(path));
+    const bool saved = name.ends_with(".arrow") && name.substr(0, shard) == "data";
+    const std::string_view split = saved ? std::string_view(folder) : name.substr(0, shard), known = NamedSplit(split);
     return std::string(known.empty() ? split : known);
   }
   const size_t end =

@@ -12,6 +12,8 @@ TEST(DataSplit, ANameTellsASplitAsOnTheHub) {
       {"data/train-00000-of-00005.parquet", "train"},
       {"train_sft-00000-of-00003-a3ecf92756993583.parquet", "train_sft"},
       {"en/valid-00001-of-00002.parquet", "validation"},
+      {"saved/train/data-00000-of-00001.arrow", "train"},
+      {"saved/train_sft/data-00000-of-00001.arrow", "train_sft"},
       {"train.jsonl", "train"},
       {"a/training.csv.gz", "train"},
       {"dev-2.json", "validation"},

@@ -283,8 +283,8 @@ Result<std::string> HubCache::RowsFile(const HubName& name) const {
     return InvalidArgument(fmt::format("the data set has several files of rows: {}. Name one of them: {}/{}",
                                        Listed(rows), shown, rows[0]));
   }
-  return NotFound(fmt::format("{} has no .jsonl, .json, .csv, .tsv or .parquet file{}: fetch it with `{}`", snapshot,
-                              Interrupted(name), name.DownloadCommand()));
+  return NotFound(fmt::format("{} has no .jsonl, .json, .csv, .tsv, .parquet or .arrow file{}: fetch it with `{}`",
+                              snapshot, Interrupted(name), name.DownloadCommand()));
 }
 
 Result<std::vector<std::string>> HubFilesOf(Env& env, const std::string& given, const char* option) {

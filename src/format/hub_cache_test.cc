@@ -156,7 +156,7 @@ TEST_F(HubCacheTest, ADataSetsRowsAreItsOnlyFileOfThem) {
   Ref();
   Add("README.md");
   Add("dataset_infos.json");
-  EXPECT_TRUE(Has(Rows("o/m"), "has no .jsonl, .json, .csv, .tsv or .parquet file")) << Rows("o/m");
+  EXPECT_TRUE(Has(Rows("o/m"), "has no .jsonl, .json, .csv, .tsv, .parquet or .arrow file")) << Rows("o/m");
   Add("data/part.parquet");
   EXPECT_EQ(Rows("o/m"), "part.parquet");
   ASSERT_TRUE(PosixEnv().RemoveTree(Repository() + "/snapshots/" + std::string(40, 'c') + "/data").ok());

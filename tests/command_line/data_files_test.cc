@@ -175,9 +175,9 @@ TEST_F(DataFiles, EvaluationAndPreviewTakeSeveralFiles) {
 }
 
 TEST_F(DataFiles, FilesThatAreNotReadAreNamedBeforeTheModelIsPlanned) {
-  Spill("p.arrow", "ARROW1..");
-  const Ended ended = Temper({"train", "--model", kModel, "--data", "p.arrow", "--output_dir", "o"});
-  ExpectEnd(ended, 1, {"p.arrow is an Arrow file: write it as Parquet or JSON lines first"});
+  Spill("p.xlsx", "PK\x03\x04....");
+  const Ended ended = Temper({"train", "--model", kModel, "--data", "p.xlsx", "--output_dir", "o"});
+  ExpectEnd(ended, 1, {"p.xlsx is a spreadsheet: save it as CSV first"});
   EXPECT_EQ(ended.err.find("plan  "), std::string::npos) << ended.err;
 }
 

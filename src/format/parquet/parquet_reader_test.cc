@@ -33,7 +33,7 @@ Strings Rows(const std::string& bytes, RowLimits limits = {}) {
 }
 
 std::string Golden(const std::string& name) {
-  return *ReadTextFile(PosixEnv(), std::string(kProjectFolder) + "/tests/format/parquet/" + name + ".parquet");
+  return *ReadTextFile(PosixEnv(), std::string(kProjectFolder) + "/tests/format/columnar/" + name + ".parquet");
 }
 
 void ExpectError(const std::string& file, const std::string& part) {

@@ -1,4 +1,4 @@
-"""Tables of random rows for the tests of the Parquet reader, and what a reader of JSON should make of each row."""
+"""Tables of random rows for the tests of the Parquet and Arrow readers, and what a reader of JSON should make of each row."""
 import datetime
 import decimal
 import math
@@ -11,7 +11,7 @@ TEXTS = ["", "a", "Who are you?", "line\nbreak \"quoted\" \\ tab\t", "\u00e4\u8a
 
 
 def plain(value):
-    """A value of to_pylist() as Temper's row has it (src/format/parquet/parquet_reader.h)."""
+    """A value of to_pylist() as Temper's row has it (src/format/columnar_reader.h)."""
     if isinstance(value, dict):
         return {key: plain(v) for key, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -53,7 +53,7 @@ NESTED = {
 OTHERS = {
     "day": pa.date32(), "at": pa.timestamp("us"), "at_utc": pa.timestamp("ms", "UTC"), "time": pa.time64("us"),
     "price": pa.decimal128(12, 3), "half": pa.float16(), "nothing": pa.null(), "raw": pa.binary(), "key": pa.binary(4),
-    "pairs": pa.map_(pa.string(), pa.list_(pa.int32())),
+    "pairs": pa.map_(pa.string(), pa.list_(pa.int32())), "date_ms": pa.date64(), "large_list": pa.large_list(pa.int16()),
 }
 
 
@@ -61,6 +61,8 @@ def draw(kind, random, null=0.15):
     """A random value of an Arrow type."""
     if pa.types.is_null(kind) or random.random() < null:
         return None
+    if pa.types.is_fixed_size_list(kind):
+        return [draw(kind.value_type, random, null) for _ in range(kind.list_size)]
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return [draw(kind.value_type, random, null) for _ in range(random.choice([0, 1, 2, 5]))]
     if pa.types.is_struct(kind):

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Goldens for the Parquet reader, by pyarrow (pip install 'pyarrow>=26'):
+"""Goldens for the readers of Parquet and Arrow, by pyarrow (pip install 'pyarrow>=26'):
 
-  make_parquet_goldens.py                          writes the files of parquet/ beside this script, and parquet/rows.json:
-                                                   of each file the rows that to_pylist() gives
-  make_parquet_goldens.py --compare READER [COUNT] writes COUNT (default: 300) larger random files, in all of the writer's
-                                                   options, and compares READER's rows (build/bench/parquet_rows) with
-                                                   to_pylist(); exits with 1 if one differs
+  make_columnar_goldens.py                          writes the files of columnar/ beside this script, and
+                                                    columnar/rows.json: of each file the rows that to_pylist() gives
+  make_columnar_goldens.py --compare READER [COUNT] writes COUNT (default: 300) larger random files, in all of the
+                                                    writers' options, and compares READER's rows
+                                                    (build/bench/columnar_rows) with to_pylist(); exits with 1 if one
+                                                    differs
 """
 import json
 import os
@@ -15,10 +16,11 @@ import sys
 import tempfile
 
 import pyarrow as pa
+import pyarrow.ipc
 import pyarrow.parquet as pq
-from parquet_tables import conversation_type, FLAT, NESTED, OTHERS, plain, table
+from columnar_tables import conversation_type, FLAT, NESTED, OTHERS, plain, table
 
-HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "parquet")
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "columnar")
 CODECS = ["none", "snappy", "gzip", "brotli", "zstd", "lz4"]
 INTS = ["DELTA_BINARY_PACKED", "BYTE_STREAM_SPLIT", "PLAIN"]
 TEXTS = ["DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY", "PLAIN"]
@@ -53,6 +55,12 @@ def encodings(schema, draw):
     return chosen
 
 
+def write_arrow(path, rows, stream, batch=None):
+    with (pa.ipc.new_stream if stream else pa.ipc.new_file)(path, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=batch)
+    return [plain(row) for row in rows.to_pylist()]
+
+
 def write(path, rows, **options):
     options.setdefault("compression", "none")
     options.setdefault("store_schema", False)
@@ -74,7 +82,7 @@ def fixed(names):
 
 def make_goldens():
     seed = random.Random(7)
-    expected = {}
+    expected = {}  # by the name of the file
 
     def case(name, columns, count=7, null=0.15, **options):
         rows = table(columns, count, seed, null)
@@ -82,7 +90,8 @@ def make_goldens():
             options |= {"use_dictionary": False, "column_encoding": encodings(rows.schema, fixed(name))}
         if options.pop("required", False):
             rows = rows.cast(pa.schema([field.with_nullable(False) for field in rows.schema]))
-        expected[name] = write(os.path.join(HERE, name + ".parquet"), rows, **options)
+        name += ".parquet"
+        expected[name] = write(os.path.join(HERE, name), rows, **options)
 
     chat = {name: NESTED[name] for name in ("messages", "input_ids")}
     for codec in CODECS:
@@ -105,19 +114,22 @@ def make_goldens():
     case("old_times", {"at": pa.timestamp("ns"), "day": pa.date64()}, use_deprecated_int96_timestamps=True)
     case("no_rows", chat, count=0)
     case("nulls", chat | {"text": pa.string()}, count=5, null=1, data_page_version="2.0")
+    for stream in (True, False):
+        name = "stream.arrow" if stream else "file.arrow"
+        kinds = {"a": pa.list_(pa.int8(), 2), "at_s": pa.timestamp("s", "UTC")}
+        columns = FLAT | OTHERS | kinds if stream else NESTED
+        expected[name] = write_arrow(os.path.join(HERE, name), table(columns, 7, seed), stream, batch=3)
     talk = [{"messages": [{"role": "system", "content": "Be brief."}] * (i % 2) + [
                 {"role": "user", "content": f"What is {i} + {i}?"}, {"role": "assistant", "content": f"It is {2 * i}."}],
              "category": "sums" if i % 3 else None} for i in range(12)]
     schema = pa.schema([("messages", conversation_type()), ("category", pa.string())])
-    expected["talk"] = write(os.path.join(HERE, "talk.parquet"), pa.Table.from_pylist(talk, schema), compression="snappy",
+    expected["talk.parquet"] = write(os.path.join(HERE, "talk.parquet"), pa.Table.from_pylist(talk, schema), compression="snappy",
                              row_group_size=5)
     # More than a batch of levels, with runs and packed levels; indices of more than a byte.
     many = pa.table({"id": [i // 3 % 600 for i in range(3000)], "text": [str(i % 300) if i % 7 else None for i in range(3000)],
                      "labels": [[1] * (i % 4) for i in range(3000)]})
-    expected["many"] = write(os.path.join(HERE, "many.parquet"), many, compression="zstd")
+    write(os.path.join(HERE, "many.parquet"), many, compression="zstd")  # its rows are a formula, which the test has, too
     with open(os.path.join(HERE, "rows.json"), "w", encoding="utf-8") as file:
-        # The rows of "many" are a formula, which the test has, too.
-        del expected["many"]
         json.dump(expected, file, ensure_ascii=False, separators=(",", ":"), indent=0)
         file.write("\n")
 
@@ -125,7 +137,7 @@ def make_goldens():
 def compare(reader, count):
     seed, faults = random.Random(), 0
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "random.parquet")
+        path = os.path.join(folder, "random")
         for number in range(count):
             start = seed.randrange(2**32)
             rng = random.Random(start)
@@ -148,7 +160,11 @@ def compare(reader, count):
             options["use_dictionary"] = kind in ("dictionary", "spill")
             if not options["use_dictionary"]:
                 options["use_compliant_nested_type"] = kind == "encoded" or rng.random() < 0.5
-            expected = write(path, rows, **options)
+            if rng.random() < 0.3:
+                options = {"stream": rng.random() < 0.5, "batch": rng.choice([7, 1000, None])}
+                expected = write_arrow(path, rows, **options)
+            else:
+                expected = write(path, rows, **options)
             done = subprocess.run([reader, path, "--print"], capture_output=True, encoding="utf-8")
             got = [json.loads(line) for line in done.stdout.split("\n") if line]
             # As texts: 1 and 1.0 are not the same, nor are 0.0 and -0.0.

@@ -1,31 +1,31 @@
-// How fast are rows read from a Parquet file? MB/s of the file and of the JSON that its rows become, one thread.
+// How fast are rows read from a Parquet or Arrow file? MB/s of the file and of the JSON that its rows become, one
+// thread.
 //
-// usage: parquet_rows FILE [--print]     --print: the rows as JSON lines, for tests/format/make_parquet_goldens.py
+// usage: columnar_rows FILE [--print]     --print: the rows as JSON lines, for tests/format/make_columnar_goldens.py
 #include <fmt/core.h>
 
 #include <chrono>
 #include <cstdio>
 #include <string_view>
 
-#include "format/parquet/parquet_reader.h"
+#include "data/open_rows.h"
 
 namespace temper {
 namespace {
 
 int Run(const std::string& path, bool print) {
   const auto start = std::chrono::steady_clock::now();
-  auto file = PosixEnv().OpenForRead(path);
-  auto reader = file.ok() ? ParquetReader::Open(*std::move(file), {}) : file.status();
-  JsonRow row;
+  const auto reader = OpenRows(PosixEnv(), path);
+  RawRow row;
   int64_t rows = 0, bytes = 0;
   Status status = reader.status();
   while (status.ok()) {
     const auto more = (*reader)->Next(row);
-    status = more.status();
+    status = more.ok() ? row.error : more.status();
     if (!more.ok() || !*more) break;
     ++rows;
-    bytes += static_cast<int64_t>(row.json.size());
-    if (print) fmt::print("{}\n", row.json);
+    bytes += static_cast<int64_t>(row.text.size());
+    if (print) fmt::print("{}\n", row.text);
   }
   if (!status.ok()) {
     fmt::print(stderr, "{}\n", status.message());
@@ -45,7 +45,7 @@ int Run(const std::string& path, bool print) {
 
 int main(int argc, char** argv) {
   if (argc < 2) {
-    fmt::print(stderr, "usage: parquet_rows FILE [--print]\n");
+    fmt::print(stderr, "usage: columnar_rows FILE [--print]\n");
     return 2;
   }
   return temper::Run(argv[1], argc > 2 && std::string_view(argv[2]) == "--print");
