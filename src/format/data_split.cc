@@ -54,11 +54,17 @@ size_t ShardAt(std::string_view name) {
 std::string SplitOfFile(std::string_view path) {
   const std::string base = BaseName(path);
   const std::string_view name(base);
+  const bool arrow = name.ends_with(".arrow");
   if (const size_t shard = ShardAt(name); shard != name.npos && shard > 0) {
     const std::string folder = BaseName(FolderOf(path));
-    const bool saved = name.ends_with(".arrow") && name.substr(0, shard) == "data";
-    const std::string_view split = saved ? std::string_view(folder) : name.substr(0, shard), known = NamedSplit(split);
+    std::string_view split = name.substr(0, shard);
+    if (arrow) split = split == "data" ? std::string_view(folder) : split.substr(split.rfind('-') + 1);
+    const std::string_view known = NamedSplit(split);
     return std::string(known.empty() ? split : known);
+  }
+  if (arrow) {
+    const std::string_view stem = name.substr(0, name.rfind('.')), word = stem.substr(stem.rfind('-') + 1);
+    if (const std::string_view known = NamedSplit(word); !known.empty()) return std::string(known);
   }
   const size_t end =
       std::find_if(name.begin(), name.end(), [](char c) { return c == '.' || c == '-' || c == '_' || IsDigit(c); }) -

@@ -42,8 +42,8 @@ class HubCache {
   // Its snapshot folder, checked to be complete: no link dangles, and with `needs_weights` a model has all shards of
   // its weights. Errors (kNotFound) are one line with the command that fetches what is missing.
   Result<std::string> Snapshot(const HubName& name, bool needs_weights) const;
-  // The file of rows that a data set's name stands for: the named one, or its only .jsonl, .json, .csv, .tsv or
-  // .parquet. Errors list the files that exist.
+  // The file of rows that a data set's name stands for: the named one, or its only .jsonl, .json, .csv, .tsv, .parquet
+  // or .arrow. Errors list the files that exist.
   Result<std::string> RowsFile(const HubName& name) const;
   // The files of rows of the data set, or of the folder in it that is named: paths in the data set, sorted; the named
   // file alone if it is one. Error: they are in several folders, which are not splits of one set of rows.
