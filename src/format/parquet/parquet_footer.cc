@@ -253,6 +253,7 @@ class FooterParser {
           fmt::format("it is of type {} here and {} in the schema", c.type, static_cast<int64_t>(leaf.type.storage)));
     }
     TEMPER_RETURN_IF_ERROR(PageCodec::Check(c.codec));
+    if (c.values == 0) return ParquetChunk{.codec = c.codec};  // pyarrow gives no place then
     const bool has_dictionary = c.dictionary > 0 && c.dictionary < c.data;
     const int64_t begin = has_dictionary ? c.dictionary : c.data;
     if (c.values < 0 || c.size < 0 || begin < static_cast<int64_t>(kParquetMagic.size()) || begin > end_ ||

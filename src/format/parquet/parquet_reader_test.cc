@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <zstd.h>
 
-#include <chrono>
+#include <ctime>
 #include <filesystem>
 
 #include "base/project_folder_for_test.h"
@@ -143,7 +143,7 @@ TEST(ParquetReader, ARowBeyondTheLimitsIsOneBadRow) {
 
 // What takes a few bytes in the file takes no time and memory either, or is refused.
 TEST(ParquetReader, BombsAreRefusedInTime) {
-  const auto start = std::chrono::steady_clock::now();
+  const auto start = std::clock();
   // A page that claims 900 MB, and one that has them.
   ExpectError(ParquetFile({{.pages = {{.bytes = PackedZstd("a"), .unpacked = 900'000'000}}, .codec = 6}}, 1),
               "is more than 64 times the file");
@@ -163,8 +163,8 @@ TEST(ParquetReader, BombsAreRefusedInTime) {
   // In two columns they would be there at once.
   ExpectError(ParquetFile({{.pages = {page}, .codec = 6}, {.name = "b", .pages = {page}, .codec = 6}}, 1),
               "is more than 64 times the file");
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  EXPECT_LT(seconds, 10) << "of some 0.5 on a free processor";
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
+  EXPECT_LT(seconds, 10) << "of a processor; some 0.5 on a free one, without sanitizers";
 }
 
 }  // namespace
