@@ -2,7 +2,8 @@
 """Conversations in a Parquet or Arrow file, and how fast pyarrow reads them (pip install pyarrow):
 
     columnar_rows.py --make FILE MEGABYTES [CODEC]   writes FILE (.parquet or .arrow), about so many MB of text
-    columnar_rows.py FILE                            MB/s of the file, one thread: into Arrow's memory, and as Python's rows
+    columnar_rows.py FILE                            MB of the file per second of a processor: into Arrow's memory, and as
+                                                     Python's rows
 
 `columnar_rows FILE` (bench/columnar_rows.cc) reads the same. Texts are sums and words drawn with a fixed seed.
 """
@@ -71,9 +72,9 @@ def measure(path):
 
     for name, body in (("Arrow's memory", lambda: sum(b.num_rows for b in batches())),
                        ("Python's rows", lambda: sum(len(b.to_pylist()) for b in batches()))):
-        start = time.perf_counter()
+        start = time.process_time()
         rows = body()
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         print(f"{name}: {rows} rows in {seconds:.3f} s: {size / seconds:.0f} MB/s of the file")
 
 

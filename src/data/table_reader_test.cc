@@ -64,7 +64,7 @@ TEST_F(TableReaderTest, ReadsTablesAsPythonsCsvModule) {
 }
 
 TEST_F(TableReaderTest, NamesTheLineOfARowAndOfAMistake) {
-  ExpectRows("a,b\n1,\"x\ny\"\n\n\n2,z\n", {R"(2:{"a": "1", "b": "x\u000ay"})", R"(6:{"a": "2", "b": "z"})"});
+  ExpectRows("a,b\n1,\"x\ny\"\n\n\n2,z\n", {R"(2:{"a": "1", "b": "x\ny"})", R"(6:{"a": "2", "b": "z"})"});
   ExpectRows("a,b\n1,2,3\n4,5\n", {"t.csv line 2: 3 cells where the header has 2 columns: put cells that hold a comma",
                                    R"(3:{"a": "4", "b": "5"})"});
   ExpectRows("a,b\n1\n", {"t.csv line 2: 1 cells where the header has 2 columns"});
