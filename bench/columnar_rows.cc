@@ -1,5 +1,5 @@
-// How fast are rows read from a Parquet or Arrow file? MB per second of a processor, of the file and of the JSON that its
-// rows become.
+// How fast are rows read from a Parquet or Arrow file? MB per second of a processor, of the file and of the JSON that
+// its rows become.
 //
 // usage: columnar_rows FILE [--print]     --print: the rows as JSON lines, for tests/format/make_columnar_goldens.py
 #include <fmt/core.h>

@@ -2,8 +2,8 @@
 
 #include <fmt/core.h>
 
-#include "data/record.h"
 #include "data/open_rows.h"
+#include "data/record.h"
 #include "format/json.h"
 
 namespace temper {
