@@ -231,7 +231,7 @@ class ParquetTree {
       return made;
     }
     node.kind = ParquetNode::Kind::kStruct;
-    std::set<std::string_view> names;
+    std::set<std::string> names;
     for (int64_t i = 0; i < e.children; ++i) {
       TEMPER_RETURN_IF_ERROR(Field(definition, repetition, node.children.emplace_back()));
       if (names.insert(node.children.back().name).second) continue;
