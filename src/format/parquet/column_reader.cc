@@ -218,7 +218,8 @@ bool ColumnReader::ReadPage(const PageHeader& header, size_t plain, bool packed,
                                 "is more than {} times the file: write it with smaller pages",
                                 at_, packed_size, size, PageBudget::kMostTimesFile)));
   }
-  if (const Status got = file_.ReadAt(at_, std::as_writable_bytes(read.bytes())); !got.ok()) return Fail(got);
+  const Status got = packed_size == 0 ? OkStatus() : file_.ReadAt(at_, std::as_writable_bytes(read.bytes()));
+  if (!got.ok()) return Fail(got);
   if (header.checksum) {
     const auto sum = crc32(0, reinterpret_cast<const Bytef*>(read.bytes().data()), static_cast<uInt>(packed_size));
     if (static_cast<uint32_t>(sum) != static_cast<uint32_t>(*header.checksum)) return damaged();

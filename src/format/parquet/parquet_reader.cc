@@ -50,14 +50,17 @@ bool ParquetReader::Fail(const Status& status) {
   return false;
 }
 
-bool ParquetReader::BeginRowGroup() {
+bool ParquetReader::EndRowGroup() {
   for (const auto& column : columns_) {
     if (column->ended()) continue;
-    return Fail(
-        Corrupt(fmt::format("{}: row group {}, column {}: it has more values than its rows; copy or make the "
-                            "file again",
-                            path(), row_group_ - 1, Quoted(column->leaf().path))));
+    return Fail(Corrupt(
+        fmt::format("{}: row group {}, column {}: it has more values than its rows; copy or make the file again",
+                    path(), row_group_ - 1, Quoted(column->leaf().path))));
   }
+  return true;
+}
+
+bool ParquetReader::BeginRowGroup() {
   const ParquetRowGroup& group = footer_.row_groups[row_group_];
   for (size_t i = 0; i < columns_.size(); ++i) {
     if (!columns_[i]->Begin(group.chunks[i], row_group_)) return Fail(columns_[i]->status());
@@ -69,6 +72,7 @@ bool ParquetReader::BeginRowGroup() {
 
 Result<bool> ParquetReader::Next(JsonRow& row) {
   while (status_.ok() && left_ == 0) {
+    if (!EndRowGroup()) break;
     if (row_group_ == footer_.row_groups.size()) return false;
     BeginRowGroup();
   }

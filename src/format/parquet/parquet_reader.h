@@ -33,6 +33,7 @@ class ParquetReader final : public ColumnarReader {
  private:
   ParquetReader(std::unique_ptr<RandomAccessFile> file, ParquetFooter footer, RowLimits limits);
 
+  bool EndRowGroup();  // checks that nothing is left of it
   bool BeginRowGroup();
   bool Write(const ParquetNode& node, RowText& out);
   bool WriteList(const ParquetNode& node, RowText& out);  // or a map
