@@ -88,6 +88,8 @@ Result<ChosenSplit> ChooseSplit(std::vector<std::string> files, const std::strin
     }
     split = kTrainSplit;
   }
+  // As the library reads them: what has no split is for training.
+  if (splits.empty() && split == kTrainSplit) return ChosenSplit{.files = std::move(files)};
   if (!splits.contains(split)) {
     return NotFound(fmt::format("{} has no split {}: {}", what, Quoted(split),
                                 splits.empty() ? "no name of a file in it begins with that of a split"

@@ -23,10 +23,9 @@ struct ChosenSplit {
   std::vector<std::string> others;  // splits that are left out
 };
 
-// Those of `files`, which a user named together by `what` ("--data rows"), that belong to the split `wanted`. If that
-// is
-// "": all if there are no two splits; else, for training, the split train. Errors: there is no such split; none was
-// wanted, and there are several.
+// Those of `files`, which a user named together by `what` ("--data rows"), that belong to the split `wanted`; if that
+// is train and none has a split, all. If it is "": all if there are no two splits; else, for training, the split train.
+// Errors: there is no such split; none was wanted, and there are several.
 Result<ChosenSplit> ChooseSplit(std::vector<std::string> files, const std::string& wanted, bool for_training,
                                 const std::string& what);
 

@@ -52,6 +52,7 @@ TEST(DataSplit, FilesOfOneSplitOrNoneAreAllTaken) {
     EXPECT_EQ(ChooseSplit(files, "", true, "--data d")->files, files);
     EXPECT_EQ(ChooseSplit(files, "", false, "--data d")->files, files);
   }
+  EXPECT_EQ(ChooseSplit({"a.jsonl"}, "train", true, "--data d")->files, Strings{"a.jsonl"});
   EXPECT_EQ(ChooseSplit({"a.jsonl"}, "test", true, "--data d").status().message(),
             "--data d has no split 'test': no name of a file in it begins with that of a split");
 }
