@@ -7,7 +7,8 @@ set(MPI_CXX_SKIP_MPICXX ON)
 find_package(MPI COMPONENTS CXX QUIET)
 find_package(PkgConfig REQUIRED)
 foreach(package IN ITEMS libxxhash:xxhash libpcre2-8:pcre2 libutf8proc:utf8proc
-                    sentencepiece:sentencepiece zlib:zlib libzstd:zstd)
+                    sentencepiece:sentencepiece zlib:zlib libzstd:zstd
+                    snappy:snappy liblz4:lz4 libbrotlidec:brotli)
   string(REPLACE ":" ";" pair ${package})
   list(GET pair 0 module)
   list(GET pair 1 name)

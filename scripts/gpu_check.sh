@@ -28,7 +28,7 @@ started=$(date +%s)
 
 packages='libfmt-dev libfmt9 nlohmann-json3-dev libyaml-cpp-dev libyaml-cpp0.7 libxxhash-dev libxxhash0 libpcre2-dev libpcre2-8-0
   libutf8proc-dev libutf8proc2 libsentencepiece-dev libsentencepiece0 libprotobuf-lite32 zlib1g-dev libzstd-dev libgtest-dev libgmock-dev
-  pkgconf pkgconf-bin pkg-config libpkgconf3'
+  libsnappy-dev libsnappy1v5 liblz4-dev liblz4-1 libbrotli-dev libbrotli1 pkgconf pkgconf-bin pkg-config libpkgconf3'
 build=$PWD/${GPU_CHECK_BUILD:-build-gpu}
 only=${GPU_CHECK_ONLY:-}
 users_library_path=${LD_LIBRARY_PATH:-}

@@ -10,6 +10,7 @@ packages='
   g++ cmake ninja-build pkg-config ccache mold
   libfmt-dev nlohmann-json3-dev libyaml-cpp-dev libxxhash-dev
   libpcre2-dev libutf8proc-dev libsentencepiece-dev zlib1g-dev libzstd-dev libedit-dev
+  libsnappy-dev liblz4-dev libbrotli-dev
   libopenmpi-dev openmpi-bin
   libgtest-dev libboost-context-dev'
 case "${1:-}" in

@@ -87,6 +87,7 @@ std::vector<OptionGroup> ForwardSettings::Groups(const char* what, bool answers)
                       "several. FILE:max_samples=N: only its first N rows",
                       what),
           /*has_passes=*/false),
+      {.name = "split", .target = &split, .help = "train, test, ...: of a folder or a data set with several splits"},
       ColumnsOption(columns),
       {.name = "max_seq_len",
        .target = &max_seq_len,
@@ -119,7 +120,7 @@ Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ForwardT
                                            .chat_template_kwargs = s.kwargs,
                                            .row_template = s.row_template,
                                            .reasoning_turns = s.reasoning_turns}));
-  TEMPER_ASSIGN_OR_RETURN(s.data, ExpandSources(PosixEnv(), s.data, {}));
+  TEMPER_ASSIGN_OR_RETURN(s.data, ExpandSources(PosixEnv(), s.data, {.split = s.split, .for_training = false}));
   TEMPER_ASSIGN_OR_RETURN(const ProcessorChoice choice, ChooseProcessor(options.device));
   TEMPER_ASSIGN_OR_RETURN(OpenedModel model, OpenedModel::Open(PosixEnv(), options.choice));
   TEMPER_RETURN_IF_ERROR(CheckUseOfHead(s, model, kind));

@@ -18,6 +18,7 @@ namespace temper {
 struct ForwardSettings {
   ModelOptions model;
   DataSources data;
+  std::string split;
   RowColumns columns;
   std::string data_cache;
   std::optional<int64_t> max_seq_len;

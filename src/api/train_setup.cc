@@ -60,6 +60,8 @@ Status ExpandData(const Ranks& ranks, Purpose purpose, const std::optional<Outpu
     auto files = ExpandSources(PosixEnv(), sources,
                                {.option = option,
                                 .output_dir = config.output.output_dir,
+                                .split = member == &RunConfig::Data::data ? config.data.split : std::string(),
+                                .for_training = member == &RunConfig::Data::data,
                                 .before = resume ? &(resume->data().*member) : nullptr});
     if (files.ok()) sources = *std::move(files);
     if (purpose == Purpose::kTrain) expanded = files.status();
@@ -68,6 +70,7 @@ Status ExpandData(const Ranks& ranks, Purpose purpose, const std::optional<Outpu
     }
   }
   TEMPER_RETURN_IF_ERROR(ranks.Agree(expanded));
+  if (purpose == Purpose::kTrain) config.data.split.clear();  // the files are of it
   if (ranks.alone()) return OkStatus();
   RunConfig of_data;
   of_data.data.data = config.data.data;

@@ -35,6 +35,7 @@ constexpr char kDataUsage[] =
 struct PreviewSettings {
   ModelChoice choice;
   DataSources sources;
+  std::string split;
   RowColumns columns;
   int64_t seed = 42;
   std::optional<int64_t> samples, max_seq_len;
@@ -54,6 +55,10 @@ struct PreviewSettings {
               "repeated for several, "
               "with :passes=P,max_samples=N",
               /*has_passes=*/true),
+          {.name = "split",
+           .target = &split,
+           .help = "train, test, ...: of a folder or a data set with several splits",
+           .default_text = "train"},
           ColumnsOption(columns),
           {.name = "samples",
            .target = &samples,
@@ -89,9 +94,9 @@ Result<int> Preview(const Arguments& arguments) {
   const Arguments rest(arguments.begin() + (arguments[0] == "preview"), arguments.end());
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(rest, settings.Groups(), kDataCommand));
   if (!line) return 0;
-  TEMPER_ASSIGN_OR_RETURN(settings.sources, ExpandSources(PosixEnv(), settings.sources, {}));
-  const auto& [choice, sources, columns, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed, tokens,
-               json, kwargs, row_template, reasoning_turns, task] = settings;
+  TEMPER_ASSIGN_OR_RETURN(settings.sources, ExpandSources(PosixEnv(), settings.sources, {.split = settings.split}));
+  const auto& [choice, sources, split, columns, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed,
+               tokens, json, kwargs, row_template, reasoning_turns, task] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(choice.model, kDataCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   TEMPER_RETURN_IF_ERROR(CheckRowTemplate({.data = sources,

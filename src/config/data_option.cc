@@ -196,6 +196,7 @@ class SourcesOption {
         {"path", &source.path, ""},
         {"max_samples", &source.max_samples, "", {.at_least = 1}},
         ColumnsOption(source.columns),
+        {"split", &source.split, ""},
     };
     if (has_passes) options.push_back({"passes", &source.passes, "", {.at_most = kMostPasses, .above = 0}});
     static const std::vector<ForeignName> kWithPasses = NamesOfOthers(true), kWithout = NamesOfOthers(false);
@@ -209,6 +210,7 @@ class SourcesOption {
     if (source.passes != plain.passes) text += ", passes: " + NumberAsYaml(source.passes);
     if (source.max_samples) text += fmt::format(", max_samples: {}", *source.max_samples);
     if (!source.columns.empty()) text += ", columns: " + ColumnsAsYaml(source.columns);
+    if (!source.split.empty()) text += ", split: " + TextAsYaml(source.split);
     return text + "}";
   }
 

@@ -1,7 +1,7 @@
 // The options that take the data files of a run:
 //   --data a.jsonl --data b.jsonl:passes=0.5,max_samples=1000
 //   data: [a.jsonl, {path: b.jsonl, passes: 0.5, max_samples: 1000}]
-//   --data a.jsonl:columns=prompt=frage,completion=antwort
+//   --data a.jsonl:columns=prompt=frage,completion=antwort --data folder:split=train
 // and the columns of all of them:
 //   --columns prompt=frage,completion=antwort.text
 //   columns: {prompt: frage, completion: antwort.text}

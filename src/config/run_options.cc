@@ -154,16 +154,24 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       {"Data",
        {
-           DataOption(
-               "data", c.data.data,
-               "training rows: .jsonl, .json, .csv, .tsv or .txt, also .gz and .zst; a folder of such files or a "
-               "pattern ('data/*.jsonl'); or the name of a data set in the Hugging Face cache. Repeat it for "
-               "several files. "
-               "FILE:passes=0.5,max_samples=1000: an epoch sees half of the samples of its first 1000 rows",
-               /*has_passes=*/true),
+           DataOption("data", c.data.data,
+                      "training rows: .jsonl, .json, .csv, .tsv, .parquet, .arrow or .txt, also .gz and .zst; a folder "
+                      "of such "
+                      "files or "
+                      "a pattern ('data/*.jsonl'); or the name of a data set in the Hugging Face cache. Repeat it for "
+                      "several files. "
+                      "FILE:passes=0.5,max_samples=1000: an epoch sees half of the samples of its first 1000 rows",
+                      /*has_passes=*/true),
            With(kGoesOn,
                 DataOption("eval_data", c.data.eval_data, "held-out rows to evaluate on, as data: FILE[:max_samples=N]",
                            /*has_passes=*/false)),
+           {"split",
+            &c.data.split,
+            "train, test, ...: of a folder or a data set with several splits, the one to read from data; eval_data "
+            "names "
+            "its own (FOLDER:split=test)",
+            {},
+            "train"},
            ColumnsOption(c.data.columns),
            {"eval_fraction", &c.data.eval_fraction, "part of data to hold out, if there is no eval_data", fraction},
            {"max_seq_len",

@@ -217,7 +217,10 @@ std::string Dataset::PlaceOf(int64_t sample) const {
   TEMPER_CHECK(sample >= 0 && sample < store.size()) << "sample " << sample << " of " << store.size();
   const auto next = std::upper_bound(files.begin(), files.end(), sample,
                                      [](int64_t s, const DataFile& file) { return s < file.first_sample; });
-  return fmt::format("{} line {}", (next - 1)->path, store.line(sample));
+  const std::string& path = (next - 1)->path;
+  const DataFileKind kind = KindOfDataFile(path);
+  const bool columns = kind == DataFileKind::kParquet || kind == DataFileKind::kArrow;
+  return fmt::format("{} {} {}", path, columns ? "row" : "line", store.line(sample));
 }
 
 Status WriteDataset(Env& env, const std::vector<DataInput>& inputs, const Tokenizer& tokenizer,

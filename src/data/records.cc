@@ -11,6 +11,7 @@
 #include "base/utf8.h"
 #include "data/encoding.h"
 #include "data/label.h"
+#include "data/open_rows.h"
 #include "data/pair.h"
 #include "data/rating.h"
 #include "data/template/conversation.h"
@@ -27,7 +28,7 @@ constexpr int kDetectRows = 32;
 Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::string& path, const RowColumns& columns,
                                                          RowUse use) {
   std::unique_ptr<RecordReader> reader(new RecordReader(path, columns));
-  TEMPER_ASSIGN_OR_RETURN(reader->rows_, RowReader::Open(env, path, RowReader::kMaxRow, columns));
+  TEMPER_ASSIGN_OR_RETURN(reader->rows_, OpenRows(env, path, RowReader::kMaxRow, columns));
   reader->use_ = use;
   TEMPER_RETURN_IF_ERROR(reader->Detect(use));
   return reader;
@@ -55,8 +56,7 @@ Result<OrderedJson> ParseRow(std::string_view text, const std::string& path, con
 }  // namespace
 
 std::string RecordReader::Place(const RawRow& row) const {
-  if (rows_->layout() == RowLayout::kLines) return fmt::format("line {}", row.line);
-  return fmt::format("row {} (line {})", row.number, row.line);
+  return PlaceOfRow(rows_->layout(), row);
 }
 
 std::string RecordReader::Where(const RawRow& row) const {

@@ -1,5 +1,5 @@
-// RecordReader: a data file (.jsonl, .json, .csv or .tsv, compressed or not) as a stream of rows, each parsed into a
-// record. Text files are data/document_reader.h's.
+// RecordReader: a data file (.jsonl, .json, .csv or .tsv, compressed or not, or .parquet) as a stream of rows, each
+// parsed into a record. Text files are data/document_reader.h's.
 //
 //   auto reader = RecordReader::Open(PosixEnv(), "train.jsonl");
 //   RawRow row;
@@ -28,7 +28,7 @@ namespace temper {
 class RecordReader {
  public:
   // `columns`: from which columns fields are read. Errors: as
-  // RowReader::Open, a file whose first rows have no known format, a column of a format's needed fields that none of
+  // OpenRows, a file whose first rows have no known format, a column of a format's needed fields that none of
   // them has.
   static Result<std::unique_ptr<RecordReader>> Open(Env& env, const std::string& path, const RowColumns& columns = {},
                                                     RowUse use = RowUse::kAnswers);
@@ -49,11 +49,12 @@ class RecordReader {
   Bytes bytes_read() const { return rows_->bytes_read(); }
 
   RecordFormat format() const { return format_; }
-  // The row that decided: "line 1", or "row 3 (line 40)" if a row is not a line.
+  // The row that decided, as PlaceOfRow says.
   std::string format_place() const { return Place(format_row_); }
   const std::string& path() const { return path_; }
-  // Of a table, else null.
+  // As RowReader's.
   const std::vector<std::string>* columns() const { return rows_->columns(); }
+  const std::vector<std::string>* names() const { return rows_->names(); }
 
  private:
   RecordReader(std::string path, const RowColumns& columns) : path_(std::move(path)), columns_(columns) {}

@@ -8,6 +8,7 @@
 
 #include "base/faulty_env.h"
 #include "base/scratch_folder.h"
+#include "data/open_rows.h"
 
 namespace temper::row_reader_test {
 namespace {
@@ -25,7 +26,7 @@ class RowReaderTest : public testing::Test {
   }
   // Every row as "line:text"; errors as "line:!", final ones as "!message".
   std::vector<std::string> Rows(const std::string& path, Bytes max_row = RowReader::kMaxRow) {
-    auto reader = RowReader::Open(PosixEnv(), path, max_row);
+    auto reader = OpenRows(PosixEnv(), path, max_row);
     if (!reader.ok()) return {"!" + reader.status().message()};
     layout_ = (*reader)->layout();
     std::vector<std::string> rows;
@@ -111,7 +112,7 @@ TEST_F(RowReaderTest, NamesTheFormatOfOtherFiles) {
                                                         {" \n\n", "is empty"},
                                                         {"\xEF\xBB\xBF", "is empty"},
                                                         {"\x1f\x8b\x08 ", "the gzip data is damaged"},
-                                                        {"PAR1....", "python3 -c 'import pandas, sys; pandas."},
+                                                        {"PAR1....", "a Parquet file ends in its footer"},
                                                         {"\xff\xfe{", "UTF-16"},
                                                         {"a,b,c\n1,2,3\n", "neither a JSON object nor a list"}}) {
     const auto rows = Rows(Write("foreign.jsonl", text));
@@ -228,10 +229,10 @@ TEST_F(RowReaderTest, AFailingReadIsAnError) {
   FaultyEnv env(PosixEnv(), [&](const std::string& op, const std::string&) {
     return op == "read" && ++reads == 3 ? IoError("disk on fire") : OkStatus();
   });
-  const auto reader = RowReader::Open(env, path);
+  const auto reader = OpenRows(env, path);
   ASSERT_FALSE(reader.ok());
   EXPECT_EQ(reader.status().message(), "disk on fire");
-  EXPECT_FALSE(RowReader::Open(PosixEnv(), "/nonexistent/x.jsonl").ok());
+  EXPECT_FALSE(OpenRows(PosixEnv(), "/nonexistent/x.jsonl").ok());
 }
 
 }  // namespace

@@ -11,7 +11,9 @@
 
 #include "base/utf8.h"
 #include "data/encoding.h"
+#include "data/row_reader.h"
 #include "format/json.h"
+#include "format/json_text.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -25,31 +27,6 @@ bool HoldsJson(std::string_view column) {
   return false;
 }
 
-bool IsControl(char c) {
-  return static_cast<unsigned char>(c) < 0x20;
-}
-
-void AppendString(std::string_view text, std::string& out) {
-  constexpr std::string_view kHex = "0123456789abcdef";
-  out += '"';
-  for (auto begin = text.begin();;) {  // of what is not written yet
-    const auto end = std::find_if(begin, text.end(), [](char c) { return IsControl(c) || c == '"' || c == '\\'; });
-    out.append(begin, end);
-    if (end == text.end()) break;
-    begin = end + 1;
-    const char c = *end;
-    if (IsControl(c)) {
-      out += "\\u00";
-      out += kHex[static_cast<size_t>(c >> 4)];
-      out += kHex[static_cast<size_t>(c & 15)];
-    } else {
-      out += '\\';
-      out += c;
-    }
-  }
-  out += '"';
-}
-
 // A number as JSON; a text that is none as a string, which the record then refuses.
 void AppendNumber(std::string_view text, std::string& out) {
   double value = 0;
@@ -57,15 +34,11 @@ void AppendNumber(std::string_view text, std::string& out) {
   if (error == std::errc() && end == text.data() + text.size() && std::isfinite(value)) {
     out += fmt::format("{}", value);
   } else {
-    AppendString(text, out);
+    AppendJsonString(text, out);
   }
 }
 
 }  // namespace
-
-Status TooLong(const std::string& place, Bytes max_row) {
-  return Corrupt(fmt::format("{}: a row longer than {}: split it", place, ToString(max_row)));
-}
 
 Result<std::unique_ptr<TableReader>> TableReader::Open(TextCursor& text, char delimiter, Bytes max_row,
                                                        const RowColumns& columns) {
@@ -205,14 +178,14 @@ std::string TableReader::Object() const {
     const bool json = kinds_[i] == Cell::kJson, weight = kinds_[i] == Cell::kNumber;
     if (name.empty() || (cell.empty() && (json || weight))) continue;
     if (out.size() > 1) out += ", ";
-    AppendString(name, out);
+    AppendJsonString(name, out);
     out += ": ";
     if (weight) {
       AppendNumber(cell, out);
     } else if (json && OrderedJson::accept(cell)) {
       out += cell;
     } else {
-      AppendString(cell, out);
+      AppendJsonString(cell, out);
     }
   }
   return out + "}";

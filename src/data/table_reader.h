@@ -26,9 +26,6 @@
 
 namespace temper {
 
-// The error of a row that `max_row` does not hold.
-Status TooLong(const std::string& place, Bytes max_row);
-
 class TableReader {
  public:
   // Reads the header. `columns`: which columns hold which fields. `text` must outlive the reader. Errors: no header; a

@@ -123,7 +123,9 @@ bool HasWeights(Env& env, const std::string& path, int64_t max_rows, const RowCo
   const auto reader = RecordReader::Open(env, path, columns);
   if (!reader.ok()) return false;
   const bool renamed = RenamesWeights(columns);
-  if (const auto* header = (*reader)->columns()) {
+  if (const auto* names = (*reader)->names()) {
+    if (!renamed && std::none_of(names->begin(), names->end(), EndsInWeightKey)) return false;
+  } else if (const auto* header = (*reader)->columns()) {
     if (columns.empty() && !MayHaveWeights(*header)) return false;
   } else if (!renamed &&
              max_rows == std::numeric_limits<int64_t>::max()) {  // else the first rows may be a small part of the file

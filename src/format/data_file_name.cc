@@ -10,6 +10,7 @@ constexpr std::pair<std::string_view, DataFileKind> kEndings[] = {
     {".json", DataFileKind::kJson},      {".jsonl", DataFileKind::kJsonLines}, {".ndjson", DataFileKind::kJsonLines},
     {".csv", DataFileKind::kCommaTable}, {".tsv", DataFileKind::kTabTable},    {".txt", DataFileKind::kText},
     {".text", DataFileKind::kText},      {".md", DataFileKind::kText},         {".parquet", DataFileKind::kParquet},
+    {".arrow", DataFileKind::kArrow},
 };
 
 bool EndsWith(std::string_view text, std::string_view lower) {
@@ -37,7 +38,7 @@ DataFileKind KindOfDataFile(std::string_view path) {
 
 bool HasRows(DataFileKind kind) {
   return kind == DataFileKind::kJson || kind == DataFileKind::kJsonLines || kind == DataFileKind::kCommaTable ||
-         kind == DataFileKind::kTabTable;
+         kind == DataFileKind::kTabTable || kind == DataFileKind::kParquet || kind == DataFileKind::kArrow;
 }
 
 }  // namespace temper

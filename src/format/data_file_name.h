@@ -7,12 +7,12 @@
 
 namespace temper {
 
-enum class DataFileKind : uint8_t { kOther, kJson, kJsonLines, kCommaTable, kTabTable, kText, kParquet };
+enum class DataFileKind : uint8_t { kOther, kJson, kJsonLines, kCommaTable, kTabTable, kText, kParquet, kArrow };
 
 // `path` without the ending of a compressed file.
 std::string_view WithoutCompression(std::string_view path);
 DataFileKind KindOfDataFile(std::string_view path);
-// Whether such a file has rows that are read: JSON, or a table.
+// Whether such a file has rows: JSON, a table, or columns.
 bool HasRows(DataFileKind kind);
 
 }  // namespace temper

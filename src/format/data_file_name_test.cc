@@ -13,6 +13,7 @@ TEST(DataFileName, EndingsCountInAnyCaseAndBehindACompression) {
   EXPECT_EQ(KindOfDataFile("b.TSV.zstd"), DataFileKind::kTabTable);
   EXPECT_EQ(KindOfDataFile("README.MD"), DataFileKind::kText);
   EXPECT_EQ(KindOfDataFile("b.parquet"), DataFileKind::kParquet);
+  EXPECT_EQ(KindOfDataFile("b.arrow"), DataFileKind::kArrow);
   for (const char* other : {"", "json", "b.jsonl.bak", "txt.d/b", "b.gz"}) {
     EXPECT_EQ(KindOfDataFile(other), DataFileKind::kOther) << other;
   }

@@ -13,13 +13,14 @@ namespace temper {
 namespace {
 
 constexpr char kEndingsOfData[] =
-    ".jsonl, .ndjson, .json, .csv, .tsv, .txt, .text or .md, also with .gz, .zst or .zstd behind them";
+    ".jsonl, .ndjson, .json, .csv, .tsv, .parquet, .arrow, .txt, .text or .md, also with .gz, .zst or .zstd behind "
+    "them";
 
 // What a folder holds beside its data.
 bool DescribesData(std::string_view name) {
   const std::string_view stem = name.substr(0, name.find('.'));
   for (const std::string_view known :
-       {"README", "readme", "Readme", "LICENSE", "dataset_info", "dataset_infos", "dataset_dict"}) {
+       {"README", "readme", "Readme", "LICENSE", "dataset_info", "dataset_infos", "dataset_dict", "state"}) {
     if (stem == known) return true;
   }
   return false;
@@ -38,8 +39,7 @@ std::string Below(const std::string& folder, const std::string& name) {
 // What a search has found and seen.
 struct Search {
   std::vector<std::string> files;
-  size_t others = 0;    // files that match, but are no data files
-  std::string parquet;  // one of them
+  size_t others = 0;  // files that match, but are no data files
 };
 
 void Add(Env& env, const std::string& path, const std::string& name, Search& search) {
@@ -49,7 +49,6 @@ void Add(Env& env, const std::string& path, const std::string& name, Search& sea
     return;
   }
   ++search.others;
-  if (KindOfDataFile(name) == DataFileKind::kParquet) search.parquet = path;
 }
 
 // Adds what `pattern` matches below `folder`, which ends in '/' or is empty.
@@ -76,11 +75,8 @@ void Match(Env& env, const std::string& folder, std::string_view pattern, Search
 
 std::string Others(const Search& search) {
   if (search.others == 0) return "";
-  return fmt::format(
-      "; {} {} there{}", Counted(static_cast<int64_t>(search.others), "other file"), search.others == 1 ? "is" : "are",
-      search.parquet.empty()
-          ? ""
-          : fmt::format(", and Parquet is not read: give {} to see how to convert it", ShellWord(search.parquet)));
+  return fmt::format("; {} {} there", Counted(static_cast<int64_t>(search.others), "other file"),
+                     search.others == 1 ? "is" : "are");
 }
 
 }  // namespace
@@ -94,7 +90,14 @@ Result<std::vector<std::string>> DataFilesOf(Env& env, const std::string& given,
   if (env.IsFile(given)) return std::vector{given};
   if (env.IsFolder(given)) {
     TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.List(given));
-    for (const std::string& name : names) Add(env, Below(given, name), name, search);
+    // As save_to_disk of the library datasets writes it: a folder for each split, of which this file has the names.
+    const bool dictionary = env.IsFile(Below(given, "dataset_dict.json"));
+    for (const std::string& name : names) {
+      Add(env, Below(given, name), name, search);
+      if (!dictionary || !env.IsFolder(Below(given, name))) continue;
+      TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> inner, env.List(Below(given, name)));
+      for (const std::string& file : inner) Add(env, Below(Below(given, name), file), file, search);
+    }
     if (!search.files.empty()) return search.files;
     return NotFound(
         fmt::format("--{} {}: the folder has no data file, whose name ends in {}{} (files in its folders do "

@@ -12,8 +12,10 @@ using Paths = std::vector<std::string>;
 class DataFilePattern : public testing::Test {
  protected:
   void SetUp() override {
-    for (const char* name : {"b.jsonl", "a.csv.gz", "c.txt", "README.md", "dataset_info.json", "notes.pdf", ".d.jsonl",
-                             "x/train.jsonl", "y/train.jsonl", "y/test.jsonl", "z/data.parquet", "[a].jsonl"}) {
+    for (const char* name :
+         {"b.jsonl", "a.csv.gz", "c.txt", "README.md", "dataset_info.json", "notes.pdf", ".d.jsonl", "x/train.jsonl",
+          "y/train.jsonl", "y/test.jsonl", "z/data.parquet", "q/b.feather", "s/dataset_dict.json",
+          "s/test/data-0.arrow", "s/test/state.json", "s/train/data-0.arrow", "[a].jsonl"}) {
       ASSERT_TRUE(PosixEnv().CreateFolders(FolderOf(folder_ / name)).ok());
       ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), folder_ / name, "x").ok());
     }
@@ -36,6 +38,8 @@ class DataFilePattern : public testing::Test {
 TEST_F(DataFilePattern, AFolderStandsForItsDataFilesInTheOrderOfTheirNames) {
   EXPECT_EQ(Files("."), (Paths{"./[a].jsonl", "./a.csv.gz", "./b.jsonl", "./c.txt"}));
   EXPECT_EQ(Files("y/"), (Paths{"y/test.jsonl", "y/train.jsonl"}));
+  EXPECT_EQ(Files("z"), Paths{"z/data.parquet"});
+  EXPECT_EQ(Files("s"), (Paths{"s/test/data-0.arrow", "s/train/data-0.arrow"})) << "what save_to_disk writes";
 }
 
 TEST_F(DataFilePattern, APatternMatchesNamesOfFilesAndFolders) {
@@ -54,9 +58,9 @@ TEST_F(DataFilePattern, OtherPathsStandForThemselves) {
 
 TEST_F(DataFilePattern, NothingFoundSaysWhatWasLookedFor) {
   EXPECT_NE(Error("empty").find("empty: the folder has no data file, whose name ends in .jsonl,"), std::string::npos);
-  EXPECT_NE(Error("z").find("1 other file is there, and Parquet is not read"), std::string::npos) << Error("z");
+  EXPECT_NE(Error("q").find("1 other file is there"), std::string::npos) << Error("q");
   EXPECT_NE(Error("y/*.csv").find("no data file matches; looked in "), std::string::npos) << Error("y/*.csv");
-  EXPECT_NE(Error("q/*.csv").find("there is no folder "), std::string::npos) << Error("q/*.csv");
+  EXPECT_NE(Error("r/*.csv").find("there is no folder "), std::string::npos) << Error("r/*.csv");
   EXPECT_NE(Error("*.pdf").find("1 other file is there"), std::string::npos) << Error("*.pdf");
 }
 

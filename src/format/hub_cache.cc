@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "format/data_file_name.h"
+#include "format/data_split.h"
 #include "format/json.h"
 #include "format/quoted.h"
 
@@ -240,34 +241,63 @@ Status HubCache::CheckWhole(const HubName& name, const std::string& snapshot, bo
   return incomplete("is incomplete: it lacks " + Listed({missing.begin(), missing.end()}));
 }
 
+Result<std::vector<std::string>> HubCache::RowsFiles(const HubName& name) const {
+  TEMPER_ASSIGN_OR_RETURN(const std::string snapshot, Snapshot(name, /*needs_weights=*/false));
+  if (!name.file.empty() && env_->IsFile(JoinPath(snapshot, name.file))) return std::vector{name.file};
+  std::vector<std::string> files, rows;
+  AddFiles(*env_, snapshot, "", 0, &files);
+  std::copy_if(files.begin(), files.end(), std::back_inserter(rows), [&](const std::string& file) {
+    return HoldsRows(file) && (name.file.empty() || file.starts_with(name.file + "/"));
+  });
+  // Of folders that are splits themselves, those around them.
+  std::set<std::string> folders;
+  for (const std::string& file : rows) {
+    const std::string folder = FolderOf("/" + file);
+    const bool is_split = !SplitOfFile(folder + "/rows").empty();
+    folders.insert((is_split ? FolderOf(folder) : folder).substr(1));
+  }
+  if (folders.size() < 2 || folders.contains("")) return rows;
+  const std::string shown = name.repository + (name.revision.empty() ? "" : "@" + name.revision);
+  return InvalidArgument(fmt::format("the data set has rows in several folders: {}. Name one of them: {}/{}",
+                                     Listed({folders.begin(), folders.end()}), shown, *folders.begin()));
+}
+
 Result<std::string> HubCache::RowsFile(const HubName& name) const {
   TEMPER_ASSIGN_OR_RETURN(const std::string snapshot, Snapshot(name, /*needs_weights=*/false));
-  std::vector<std::string> files;
+  std::vector<std::string> files, rows;
   AddFiles(*env_, snapshot, "", 0, &files);
-  std::vector<std::string> rows, parquet;
   std::copy_if(files.begin(), files.end(), std::back_inserter(rows), HoldsRows);
-  std::copy_if(files.begin(), files.end(), std::back_inserter(parquet),
-               [](const std::string& file) { return KindOfDataFile(file) == DataFileKind::kParquet; });
   const std::string shown = name.repository + (name.revision.empty() ? "" : "@" + name.revision);
   if (!name.file.empty()) {
     std::string path = JoinPath(snapshot, name.file);
     if (env_->IsFile(path)) return path;
-    return NotFound(fmt::format("{} has no file {}{}: fetch it with `{}`", snapshot, name.file,
-                                rows.empty() ? "" : " (it has " + Listed(rows) + ")", name.DownloadCommand()));
+    if (env_->IsFolder(path)) {
+      std::erase_if(rows, [&](const std::string& file) { return !file.starts_with(name.file + "/"); });
+    } else {
+      return NotFound(fmt::format("{} has no file {}{}: fetch it with `{}`", snapshot, name.file,
+                                  rows.empty() ? "" : " (it has " + Listed(rows) + ")", name.DownloadCommand()));
+    }
   }
   if (rows.size() == 1) return JoinPath(snapshot, rows[0]);
   if (rows.size() > 1) {
     return InvalidArgument(fmt::format("the data set has several files of rows: {}. Name one of them: {}/{}",
                                        Listed(rows), shown, rows[0]));
   }
-  if (!parquet.empty()) {
-    return Unsupported(fmt::format(
-        "the data set holds Parquet ({}), which is not read. Make JSONL of it: python -c \"from datasets import "
-        "load_dataset; load_dataset('{}', split='train').to_json('train.jsonl')\"",
-        Listed(parquet), name.repository));
-  }
-  return NotFound(fmt::format("{} has no .jsonl, .json, .csv or .tsv file{}: fetch it with `{}`", snapshot,
-                              Interrupted(name), name.DownloadCommand()));
+  return NotFound(fmt::format("{} has no .jsonl, .json, .csv, .tsv, .parquet or .arrow file{}: fetch it with `{}`",
+                              snapshot, Interrupted(name), name.DownloadCommand()));
+}
+
+Result<std::vector<std::string>> HubFilesOf(Env& env, const std::string& given, const char* option) {
+  const auto name = HubName::Parse(given, HubKind::kDataset);
+  if (!name || name->repository.find('/') == std::string::npos) return std::vector{given};
+  const HubCache cache = HubCache::OfMachine(env);
+  if (!cache.Has(*name)) return std::vector{given};
+  auto files = cache.RowsFiles(*name);
+  if (!files.ok()) return files.status().WithContext(fmt::format("--{} {}", option, given));
+  if (files->size() < 2) return std::vector{given};
+  const std::string set = name->repository + (name->revision.empty() ? "" : "@" + name->revision);
+  for (std::string& file : *files) file = set + "/" + file;
+  return files;
 }
 
 Result<std::string> FindDataFile(Env& env, const std::string& given, const char* option) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/env.h"
 
@@ -41,9 +42,12 @@ class HubCache {
   // Its snapshot folder, checked to be complete: no link dangles, and with `needs_weights` a model has all shards of
   // its weights. Errors (kNotFound) are one line with the command that fetches what is missing.
   Result<std::string> Snapshot(const HubName& name, bool needs_weights) const;
-  // The file of rows that a data set's name stands for: the named one, or its only .jsonl, .json, .csv or .tsv. Errors
-  // list the files that exist, or say how to convert Parquet.
+  // The file of rows that a data set's name stands for: the named one, or its only .jsonl, .json, .csv, .tsv, .parquet
+  // or .arrow. Errors list the files that exist.
   Result<std::string> RowsFile(const HubName& name) const;
+  // The files of rows of the data set, or of the folder in it that is named: paths in the data set, sorted; the named
+  // file alone if it is one. Error: they are in several folders, which are not splits of one set of rows.
+  Result<std::vector<std::string>> RowsFiles(const HubName& name) const;
 
  private:
   std::string RepositoryFolder(const HubName& name) const;
@@ -54,6 +58,10 @@ class HubCache {
   Env* env_;
   std::string folder_;
 };
+
+// The files of a data set in the cache that a user gave as `option`, if they are several: each as a name of its own
+// ("org/name/data/train-00000-of-00002.parquet"). Else `given` alone, which FindDataFile finds or explains.
+Result<std::vector<std::string>> HubFilesOf(Env& env, const std::string& given, const char* option);
 
 // The file that a user gave as `option`: a path, or the name of a data set in the cache. If neither exists, the error
 // says where it was looked for.

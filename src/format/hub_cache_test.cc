@@ -156,10 +156,10 @@ TEST_F(HubCacheTest, ADataSetsRowsAreItsOnlyFileOfThem) {
   Ref();
   Add("README.md");
   Add("dataset_infos.json");
-  EXPECT_TRUE(Has(Rows("o/m"), "has no .jsonl, .json, .csv or .tsv file")) << Rows("o/m");
+  EXPECT_TRUE(Has(Rows("o/m"), "has no .jsonl, .json, .csv, .tsv, .parquet or .arrow file")) << Rows("o/m");
   Add("data/part.parquet");
-  EXPECT_TRUE(Has(Rows("o/m"), "holds Parquet (data/part.parquet), which is not read. Make JSONL")) << Rows("o/m");
-  EXPECT_TRUE(Has(Rows("o/m"), "load_dataset('o/m', split='train').to_json('train.jsonl')"));
+  EXPECT_EQ(Rows("o/m"), "part.parquet");
+  ASSERT_TRUE(PosixEnv().RemoveTree(Repository() + "/snapshots/" + std::string(40, 'c') + "/data").ok());
   Add("data/train.jsonl");
   EXPECT_EQ(Rows("o/m"), "train.jsonl");
   EXPECT_EQ(Rows("o/m@main"), "train.jsonl");
@@ -170,6 +170,34 @@ TEST_F(HubCacheTest, ADataSetsRowsAreItsOnlyFileOfThem) {
   Add("table.csv");
   Add("packed.jsonl.zst");
   EXPECT_TRUE(Has(Rows("o/m"), "data/train.jsonl, packed.jsonl.zst, table.csv, test.json")) << Rows("o/m");
+}
+
+TEST_F(HubCacheTest, ADataSetOfSeveralFilesStandsForTheirNames) {
+  kind_ = HubKind::kDataset;
+  Ref();
+  const auto files = [](const std::string& name) {
+    const auto found = HubFilesOf(PosixEnv(), name, "data");
+    return found.ok() ? *found : std::vector{found.status().message()};
+  };
+  using Strings = std::vector<std::string>;
+  Add("data/train-00000-of-00002.parquet");
+  EXPECT_EQ(files("o/m"), Strings{"o/m"});
+  Add("data/train-00001-of-00002.parquet");
+  Add("data/test-00000-of-00001.parquet");
+  EXPECT_EQ(files("o/m@main"),
+            (Strings{"o/m@main/data/test-00000-of-00001.parquet", "o/m@main/data/train-00000-of-00002.parquet",
+                     "o/m@main/data/train-00001-of-00002.parquet"}));
+  EXPECT_EQ(files("o/m/data").size(), 3u);
+  EXPECT_EQ(files("o/m/data/test-00000-of-00001.parquet"), Strings{"o/m/data/test-00000-of-00001.parquet"});
+  Add("more/train/0000.jsonl");
+  Add("more/test/0000.jsonl");
+  EXPECT_TRUE(Has(files("o/m")[0],
+                  "--data o/m: the data set has rows in several folders: data, more. Name one of them: "
+                  "o/m/data"))
+      << files("o/m")[0];
+  EXPECT_EQ(files("o/m/more"), (Strings{"o/m/more/test/0000.jsonl", "o/m/more/train/0000.jsonl"}));
+  EXPECT_EQ(files("o/m/none"), Strings{"o/m/none"});
+  EXPECT_EQ(files("o/none"), Strings{"o/none"});
 }
 
 TEST_F(HubCacheTest, AFileOnTheDiskGoesBeforeADataSet) {

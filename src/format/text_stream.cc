@@ -194,6 +194,10 @@ class ZstdStream final : public CompressedStream {
 
 Result<std::unique_ptr<TextStream>> TextStream::Open(Env& env, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(auto file, env.OpenForRead(path));
+  return Open(std::move(file));
+}
+
+Result<std::unique_ptr<TextStream>> TextStream::Open(std::unique_ptr<RandomAccessFile> file) {
   std::array<char, 4> head = {};
   const auto n = static_cast<size_t>(std::min<int64_t>(file->size().v, head.size()));
   if (n > 0) TEMPER_RETURN_IF_ERROR(file->ReadAt(0, std::as_writable_bytes(std::span(head).first(n))));

@@ -18,6 +18,7 @@ namespace temper {
 class TextStream {
  public:
   static Result<std::unique_ptr<TextStream>> Open(Env& env, const std::string& path);
+  static Result<std::unique_ptr<TextStream>> Open(std::unique_ptr<RandomAccessFile> file);
   virtual ~TextStream() = default;
 
   // Writes the next bytes to the beginning of `out` and returns how many; 0 at the end. Errors: the file cannot be

@@ -1,14 +1,18 @@
 #include "run/expand_sources.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
 #include "base/quantity.h"
 #include "format/data_file_pattern.h"
+#include "format/data_split.h"
+#include "format/hub_cache.h"
 #include "format/quoted.h"
 #include "run/output_folder.h"
 
@@ -19,6 +23,30 @@ std::string Listed(const std::vector<std::string>& files) {
   return files.size() == 1
              ? files[0]
              : fmt::format("{} and {}", files[0], Counted(static_cast<int64_t>(files.size()) - 1, "other file"));
+}
+
+// The files that a source stands for, of its split.
+Result<std::vector<std::string>> FilesOf(Env& env, const DataSource& source, const Expansion& how) {
+  const std::string& split = source.split.empty() ? how.split : source.split;
+  const std::string what = fmt::format("--{} {}", how.option, ShellWord(source.path));
+  TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> files, DataFilesOf(env, source.path, how.option));
+  const bool folder = env.IsFolder(source.path), found = files != std::vector{source.path};
+  if (!found && !env.IsFile(source.path)) {
+    TEMPER_ASSIGN_OR_RETURN(files, HubFilesOf(env, source.path, how.option));
+  }
+  if (files == std::vector{source.path}) {
+    if (source.split.empty()) return files;
+    return InvalidArgument(what +
+                           ": a split is of a folder, a pattern or a data set, and this is one file: remove split");
+  }
+  // A pattern chooses files by itself.
+  if (found && !folder && split.empty()) return files;
+  TEMPER_ASSIGN_OR_RETURN(ChosenSplit chosen, ChooseSplit(std::move(files), split, how.for_training, what));
+  if (!chosen.others.empty()) {
+    LogInfo(fmt::format("{:<12}{}: the split {} ({}); not {}", how.option, source.path, chosen.split,
+                        Counted(static_cast<int64_t>(chosen.files.size()), "file"), fmt::join(chosen.others, ", ")));
+  }
+  return std::move(chosen.files);
 }
 
 bool SameFiles(const DataSources& a, const DataSources& b) {
@@ -37,7 +65,7 @@ Result<DataSources> ExpandSources(Env& env, const DataSources& sources, const Ex
   DataSources all, kept;
   std::vector<std::string> added, left_out;
   for (const DataSource& source : sources) {
-    TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> files, DataFilesOf(env, source.path, how.option));
+    TEMPER_ASSIGN_OR_RETURN(std::vector<std::string> files, FilesOf(env, source, how));
     const bool searched = files != std::vector{source.path};
     if (searched) {
       const auto others = std::stable_partition(files.begin(), files.end(), [&](const std::string& file) {
@@ -58,6 +86,7 @@ Result<DataSources> ExpandSources(Env& env, const DataSources& sources, const Ex
       }
       all.push_back(source);
       all.back().path = file;
+      all.back().split.clear();
       if (!searched || before.contains(AbsolutePath(file))) {
         kept.push_back(all.back());
       } else {

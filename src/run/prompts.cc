@@ -2,8 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "data/open_rows.h"
 #include "data/record.h"
-#include "data/row_reader.h"
 #include "format/json.h"
 
 namespace temper {
@@ -89,13 +89,13 @@ Result<std::vector<Prompt>> ReadPrompts(Env& env, const std::string& path) {
   if (path.ends_with(".txt")) {
     TEMPER_ASSIGN_OR_RETURN(prompts, ReadLines(env, path));
   } else {
-    TEMPER_ASSIGN_OR_RETURN(const auto rows, RowReader::Open(env, path));
+    TEMPER_ASSIGN_OR_RETURN(const auto rows, OpenRows(env, path));
     RawRow row;
     while (true) {
       TEMPER_ASSIGN_OR_RETURN(const bool more, rows->Next(row));
       if (!more) break;
       TEMPER_RETURN_IF_ERROR(row.error);
-      const std::string where = fmt::format("{} line {}", path, row.line);
+      const std::string where = fmt::format("{} {}", path, PlaceOfRow(rows->layout(), row));
       TEMPER_ASSIGN_OR_RETURN(OrderedJson parsed, ParseOrderedJson(row.text, where));
       TEMPER_ASSIGN_OR_RETURN(prompts.emplace_back(), PromptOf(std::move(parsed), where));
     }

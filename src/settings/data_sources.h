@@ -16,6 +16,7 @@ struct DataSource {
   double passes = 1;                   // how often an epoch sees each of its samples (data/packing.h)
   std::optional<int64_t> max_samples;  // only its first rows are used
   RowColumns columns = {};             // from which its fields are read; they go before the run's
+  std::string split = {};              // of a folder or a data set, whose files of it alone are meant; "": not said
   bool operator==(const DataSource&) const = default;
 };
 using DataSources = std::vector<DataSource>;

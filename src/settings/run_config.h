@@ -71,6 +71,7 @@ struct RunConfig {
 
   struct Data {
     DataSources data, eval_data;
+    std::string split;                   // of folders and data sets in `data` that have several
     RowColumns columns;                  // from which fields of rows are read, of all files
     double eval_fraction = 0;            // of `data`, held out
     std::optional<int64_t> max_seq_len;  // tokens of a row

@@ -3,10 +3,19 @@
 
 #include <filesystem>
 
+#include "format/parquet/parquet_file_for_test.h"
 #include "temper_program.h"
 
 namespace temper::program::data_files_test {
 namespace {
+
+std::string Zstd(const std::string& text) {
+  std::string packed(ZSTD_compressBound(text.size()), '\0');
+  const size_t size = ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3);
+  TEMPER_CHECK(!ZSTD_isError(size));
+  packed.resize(size);
+  return packed;
+}
 
 class DataFiles : public Workplace {
  protected:
@@ -166,19 +175,78 @@ TEST_F(DataFiles, EvaluationAndPreviewTakeSeveralFiles) {
 }
 
 TEST_F(DataFiles, FilesThatAreNotReadAreNamedBeforeTheModelIsPlanned) {
-  Spill("p.parquet", "PAR1....");
-  const Ended ended = Temper({"train", "--model", kModel, "--data", "p.parquet", "--output_dir", "o"});
-  ExpectEnd(ended, 1,
-            {"p.parquet is a Parquet file: convert it first: python3 -c 'import pandas", " p.parquet p.jsonl"});
+  Spill("p.xlsx", "PK\x03\x04....");
+  const Ended ended = Temper({"train", "--model", kModel, "--data", "p.xlsx", "--output_dir", "o"});
+  ExpectEnd(ended, 1, {"p.xlsx is a spreadsheet: save it as CSV first"});
   EXPECT_EQ(ended.err.find("plan  "), std::string::npos) << ended.err;
 }
 
-std::string Zstd(const std::string& text) {
-  std::string packed(ZSTD_compressBound(text.size()), '\0');
-  const size_t size = ZSTD_compress(packed.data(), packed.size(), text.data(), text.size(), 3);
-  TEMPER_CHECK(!ZSTD_isError(size));
-  packed.resize(size);
-  return packed;
+// Rows of prompt and completion in a Parquet file.
+std::string Parquet(const std::vector<std::pair<std::string, std::string>>& rows) {
+  TestPage prompts{.values = 0}, completions{.values = 0};
+  for (const auto& [prompt, completion] : rows) {
+    ++prompts.values, ++completions.values;
+    prompts.bytes += WithLength(prompt);
+    completions.bytes += WithLength(completion);
+  }
+  return ParquetFile({{.name = "prompt", .pages = {prompts}}, {.name = "completion", .pages = {completions}}},
+                     prompts.values);
+}
+
+TEST_F(DataFiles, ParquetTrainsResumesAndIsPreviewedAsTheSameRowsInJsonLines) {
+  std::string lines;
+  std::vector<std::pair<std::string, std::string>> rows;
+  for (int i = 0; i < 12; ++i) {
+    rows.emplace_back(fmt::format("What is {}?", i), fmt::format(" It is \"{}\".", i * i));
+    lines += DumpJson(Json{{"prompt", rows.back().first}, {"completion", rows.back().second}}) + "\n";
+  }
+  Spill("rows.jsonl", lines);
+  Spill("rows.parquet", Parquet(rows));
+  ASSERT_EQ(Temper(Train({"--data", "rows.jsonl", "--output_dir", "lines"})).code, 0);
+  ExpectEnd(Temper(Train({"--data", "rows.parquet", "--output_dir", "parquet"})), 0,
+            {"rows.parquet: 12 rows of prompt/completion (detected at row 1)"});
+  EXPECT_EQ(Slurp("lines/adapter_model.safetensors"), Slurp("parquet/adapter_model.safetensors"));
+  ExpectEnd(Temper(Train({"--data", "rows.parquet", "--output_dir", "parquet", "--resume", "--max_steps", "5"})), 0,
+            {"resume      from parquet/checkpoint-"});
+  const Ended shown = Temper({"data", "preview", kModel, "--json", "--data", "rows.parquet"});
+  ExpectEnd(shown, 0, {});
+  EXPECT_NE(shown.out.find("{\"place\":\"rows.parquet row 12\""), std::string::npos) << shown.out;
+}
+
+TEST_F(DataFiles, OfAFolderWithSplitsTheSplitIsReadThatIsMeant) {
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("set")).ok());
+  Spill("set/train-00000-of-00002.parquet", Parquet({{"a", " 1"}, {"b", " 2"}}));
+  Spill("set/train-00001-of-00002.parquet", Parquet({{"c", " 3"}}));
+  Spill("set/test-00000-of-00001.parquet", Parquet({{"d", " 4"}}));
+  const Ended trained = Temper(Train({"--data", "set", "--eval_data", "set:split=test", "--output_dir", "out"}));
+  ExpectEnd(trained, 0,
+            {"data        set: the split train (2 files); not test", "set/train-00000-of-00002.parquet: 2 rows",
+             "set/train-00001-of-00002.parquet: 1 row", "set/test-00000-of-00001.parquet: 1 row"});
+  ExpectEnd(Temper(Train({"--data", "set", "--eval_data", "set:split=test", "--output_dir", "out", "--resume",
+                          "--max_steps", "5"})),
+            0, {"resume      from out/checkpoint-"});
+  const auto preview = [&](const Arguments& more) {
+    const Ended shown = Temper(With({"data", "preview", kModel, "--json", "--data", "set"}, more));
+    return shown.code == 0 ? std::count(shown.out.begin(), shown.out.end(), '\n') : -1;
+  };
+  EXPECT_EQ(preview({}), 3);
+  EXPECT_EQ(preview({"--split", "test"}), 1);
+  ExpectEnd(Temper({"eval", kModel, "--data", "set"}), 2,
+            {"--data set has the splits test, train: name one (--split test"});
+  ExpectEnd(Temper({"eval", kModel, "--data", "set", "--split", "test"}), 0,
+            {"set/test-00000-of-00001.parquet: 1 row"});
+  ExpectEnd(Temper(Train({"--data", "set", "--split", "dev", "--output_dir", "x"})), 2,
+            {"--data set has no split 'validation'"});
+}
+
+TEST_F(DataFiles, AParquetBombIsRefusedWithinMemoryAndTime) {
+  const std::string text(size_t{60} << 20, 'a');
+  const TestPage page{.bytes = Zstd(WithLength(text)), .unpacked = static_cast<int64_t>(text.size()) + 4};
+  Spill("d.parquet", ParquetFile({{.pages = {page}, .codec = 6}, {.name = "b", .pages = {page}, .codec = 6}}, 1));
+  ASSERT_LT(Slurp("d.parquet").size(), 100'000u);
+  const Ended ended = Temper(Train({"--data", "d.parquet"}));
+  ExpectEnd(ended, 1, {"d.parquet: row group 0, column 'b': the page at byte ", "write it with smaller pages"});
+  EXPECT_LT(ended.peak_rss.v, MiB(150).v);
 }
 
 TEST_F(DataFiles, ACompressedFileTrainsAsItsText) {
