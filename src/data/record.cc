@@ -17,8 +17,6 @@
 namespace temper {
 namespace {
 
-
-// nullptr if the key is absent or null.
 std::string KeysOf(const OrderedJson& row) {
   std::string keys;
   int n = 0;
