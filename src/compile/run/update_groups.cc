@@ -19,7 +19,7 @@ std::string ModuleOf(std::string name) {
   if (name.starts_with(kAdapterPrefix)) name.erase(0, kAdapterPrefix.size());
   name.erase(std::min(name.rfind('.'), name.size()));
   for (const std::string_view matrix : {".lora_A", ".lora_B"}) {
-    if (name.ends_with(matrix)) name.resize(name.size() - matrix.size());
+    if (name.ends_with(matrix)) name.erase(name.size() - matrix.size());
   }
   return name;
 }
