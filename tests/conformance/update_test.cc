@@ -393,7 +393,7 @@ TEST(Muon, FollowsTorchs) {
 
 TEST(Muon, AgreesWithItsTwin) {
   for (int weight = 0; weight < 3; ++weight) {  // none, f32, bf16
-    for (const Shape& shape : {Shape{1, 7}, Shape{33, 17}, Shape{64, 64}, Shape{40, 300}, Shape{130, 70}}) {
+    for (const Shape& shape : {Shape{1, 7}, Shape{33, 17}, Shape{64, 64}, Shape{40, 150}, Shape{130, 40}}) {
       const TensorType f32{DType::kF32, shape};
       OpCase muon{Op::kMuon,
                   {Tensor::Random(f32, 1), Tensor::Random(f32, 2, 50), Tensor::Random(f32, 3),
@@ -402,8 +402,8 @@ TEST(Muon, AgreesWithItsTwin) {
       muon.attributes.Set("weight_decay", 0.1);
       muon.attributes.Set("weight", int64_t{weight > 0});
       if (weight > 0) muon.attributes.Set("dtype", weight == 1 ? "f32" : "bf16");
+      const auto want = RunOn(ReferenceKernels(), muon, 1);
       for (const Isa isa : RunnableIsas()) {
-        const auto want = RunOn(ReferenceKernels(), muon, 1);
         const auto got = RunOn(*MakeCpuKernels({.threads = 3, .isa = isa}), muon, 3);
         // Sums of k terms err by some root of k roundoffs of their size; the iteration makes that at most 500 times
         // more.

@@ -28,8 +28,8 @@ GOLDENS = HERE / "goldens"
 STEPS = 20
 
 CASES = {
-    "adamw_8bit_full": {"optimizer": "adamw_8bit", "learning_rate": 1e-3, "weight_decay": 0.1},
-    "adamw_8bit_lora": {"optimizer": "adamw_8bit", "learning_rate": 2e-3, "weight_decay": 0.0, "lora": True},
+    "adamw_8bit_full": {"optimizer": "adamw_8bit", "learning_rate": 1e-4, "weight_decay": 0.1},
+    "adamw_8bit_lora": {"optimizer": "adamw_8bit", "learning_rate": 5e-4, "weight_decay": 0.0, "lora": True},
     "muon_full": {"optimizer": "muon", "learning_rate": 1e-3, "weight_decay": 0.1},
     "muon_lora": {"optimizer": "muon", "learning_rate": 1e-2, "weight_decay": 0.0, "lora": True,
                   "match_rms_adamw": True},

@@ -15,11 +15,11 @@ namespace {
 // The path of the module that a trained value is of: of "base_model.model.lm_head.weight", of
 // "base_model.model.model.layers.0.mlp.up_proj.lora_B.weight", of "model.layers.0.self_attn.qkv_proj.weight/q".
 std::string ModuleOf(std::string name) {
-  name.resize(std::min(name.rfind('/'), name.size()));
+  name.erase(std::min(name.rfind('/'), name.size()));
   if (name.starts_with(kAdapterPrefix)) name.erase(0, kAdapterPrefix.size());
-  name.resize(std::min(name.rfind('.'), name.size()));
+  name.erase(std::min(name.rfind('.'), name.size()));
   for (const std::string_view matrix : {".lora_A", ".lora_B"}) {
-    if (name.ends_with(matrix)) name.resize(name.size() - matrix.size());
+    if (name.ends_with(matrix)) name.erase(name.size() - matrix.size());
   }
   return name;
 }

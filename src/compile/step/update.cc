@@ -1,6 +1,5 @@
 #include "compile/step/update.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 
@@ -201,9 +200,8 @@ class UpdateBuilder {
 
 void UpdateSpec::FillScalars(int64_t step, std::span<double> scalars) const {
   if (rule->fill_scalars != nullptr) rule->fill_scalars(settings, step, scalars);
-  const auto by_others = [](const UpdateGroup& group) { return group.of_the_others; };
-  if (std::none_of(groups.begin(), groups.end(), by_others)) return;
-  if (rule->others()->fill_scalars != nullptr) rule->others()->fill_scalars(settings_of_others, step, scalars);
+  const UpdateRule* const others = rule->others();
+  if (others != nullptr && others->fill_scalars != nullptr) others->fill_scalars(settings_of_others, step, scalars);
 }
 
 Graph BuildUpdate(const Graph& forward, const UpdateSpec& spec, const Mesh& mesh, const UpdateStage& stage) {

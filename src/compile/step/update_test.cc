@@ -99,7 +99,9 @@ TEST(BuildUpdate, StatesInBlocksAreSplitAsTheirWeightIs) {
   net.value(w).trainable = true;
   net.value(w).shard = Shard{.global = {64, 1024}, .begin = {32, 512}, .split = Axis::kFsdp};
   build.Linear(build.Source("x", {DType::kF32, {4, 512}}, Role::kInput), w, kNoValue, "y");
-  const Graph update = BuildUpdate(net, {.rule = UpdateRuleOf(Op::kAdamw8bit)}, Mesh());
+  Mesh mesh;
+  mesh.set_size(Axis::kFsdp, 4);
+  const Graph update = BuildUpdate(net, {.rule = UpdateRuleOf(Op::kAdamw8bit)}, mesh);
   ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
   const Value& state = update.value(update.FindSource("adam8_v:matrix"));
   EXPECT_EQ(state.type.ToString(), "u8[32, 520]");
