@@ -50,8 +50,7 @@ void KeepBaseAs(const BaseFormat& base, const std::vector<LinearModule>& modules
       const ElementFormat format = change->second;
       TEMPER_CHECK(value.type.dtype.compute() == format.compute()) << value.name << " " << value.type.ToString();
       value.type.dtype = format;
-      if (base.dequantised_first && node.op != Op::kEmbedding)
-        node.attributes.Set("dequantise", int64_t{1});
+      if (base.dequantised_first && node.op != Op::kEmbedding) node.attributes.Set("dequantise", int64_t{1});
     }
   }
 }
