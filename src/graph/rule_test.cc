@@ -69,8 +69,8 @@ TEST(Rule, OnlyProductsAndEmbeddingsReadAQuantisedWeight) {
     for (size_t i = 0; i < c.inputs.size(); ++i) {
       const bool moves = RuleOf(c.op).kind == OpKind::kCollective || c.op == Op::kFetch || c.op == Op::kEvict;
       const bool head = c.op == Op::kTokenLogprob || (c.op == Op::kLinearCrossEntropy && !c.attributes.Flag("grad_w"));
-      const bool product =
-          c.op == Op::kLinear || c.op == Op::kLinearDx || c.op == Op::kGroupedLinear || c.op == Op::kGroupedLinearDx;
+      const bool product = c.op == Op::kLinear || c.op == Op::kLinearDx || c.op == Op::kGroupedLinear ||
+                           c.op == Op::kGroupedLinearDx || c.op == Op::kRowSquares;
       if (moves || (i == 1 && (product || head))) continue;
       if (i == 0 && c.op == Op::kEmbedding) continue;
       Types inputs = c.inputs;
