@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 #include <vector>
 
 #include "base/log.h"
 #include "base/quantity.h"
 #include "format/data_file_pattern.h"
+#include "format/data_split.h"
 #include "format/quoted.h"
 #include "run/output_folder.h"
 
@@ -19,6 +21,16 @@ std::string Listed(const std::vector<std::string>& files) {
   return files.size() == 1
              ? files[0]
              : fmt::format("{} and {}", files[0], Counted(static_cast<int64_t>(files.size()) - 1, "other file"));
+}
+
+// A folder as data sets are published: one file to train on, others to evaluate on.
+void WarnOfSplits(const char* option, const std::string& folder, const std::vector<std::string>& files) {
+  const std::vector<std::string> train = FilesOfSplit(files, DataSplit::kTrain);
+  std::vector<std::string> held_out = FilesOfSplit(files, DataSplit::kTest);
+  if (held_out.empty()) held_out = FilesOfSplit(files, DataSplit::kValidation);
+  if (train.empty() || held_out.empty() || std::string_view(option) != "data") return;
+  LogWarning(fmt::format("--data {}: it is trained on {}, too; if that is for evaluation give --data {} --eval_data {}",
+                         ShellWord(folder), BaseName(held_out[0]), ShellWord(train[0]), ShellWord(held_out[0])));
 }
 
 bool SameFiles(const DataSources& a, const DataSources& b) {
@@ -46,6 +58,7 @@ Result<DataSources> ExpandSources(Env& env, const DataSources& sources, const Ex
       left_out.insert(left_out.end(), others, files.end());
       files.erase(others, files.end());
     }
+    if (searched && env.IsFolder(source.path)) WarnOfSplits(how.option, source.path, files);
     if (files.empty()) {
       return InvalidArgument(
           fmt::format("--{} {}: all that it stands for ({}) is in output_dir ({}), among the files that a run writes "
