@@ -10,7 +10,7 @@
 #include "config/first_row.h"
 #include "config/foreign_styles.h"
 #include "format/data_file_pattern.h"
-#include "format/data_split.h"
+#include "format/file_split.h"
 #include "format/json.h"
 #include "format/quoted.h"
 

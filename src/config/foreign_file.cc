@@ -12,7 +12,7 @@
 namespace temper {
 namespace {
 
-std::vector<ForeignSetting> SettingsOf(const YamlDocument& document, const std::string& named_file) {
+std::vector<ForeignSetting> SettingsIn(const YamlDocument& document, const std::string& named_file) {
   std::vector<ForeignSetting> settings;
   size_t i = 0;
   for (auto it = document.value.begin(); it != document.value.end(); ++it, ++i) {
@@ -33,7 +33,7 @@ Status AddRecipe(Env& env, const LaunchLine& line, const std::string& file, Fore
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path, kMaxYamlText));
   TEMPER_ASSIGN_OR_RETURN(const YamlDocument document, ParseYaml(text, path, YamlVersion::k11));
   if (!document.value.is_object()) return InvalidArgument(fmt::format("{}: should be lines of 'key: value'", path));
-  std::vector<ForeignSetting> settings = SettingsOf(document, path);
+  std::vector<ForeignSetting> settings = SettingsIn(document, path);
   std::erase_if(settings, [&](const ForeignSetting& setting) {
     return std::any_of(line.settings.begin(), line.settings.end(),
                        [&](const ForeignSetting& option) { return option.name == setting.name; });
@@ -59,7 +59,7 @@ Result<ForeignFile> ReadForeignFile(Env& env, std::string_view text, const std::
   const auto document = ParseYaml(text, file, YamlVersion::k11);  // as PyYAML, which all these tools use
   ForeignFile found;
   if (document.ok() && document->value.is_object()) {
-    found.settings = SettingsOf(*document, "");
+    found.settings = SettingsIn(*document, "");
     return found;
   }
   auto line = FindLaunchLine(text, file);

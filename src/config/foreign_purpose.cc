@@ -13,7 +13,7 @@
 namespace temper {
 namespace {
 
-const ForeignSetting* Given(const ForeignFile& file, std::string_view name) {
+const ForeignSetting* GivenIn(const ForeignFile& file, std::string_view name) {
   for (const ForeignSetting& setting : file.settings) {
     if (setting.name == name && !setting.value.is_null() && setting.value != false) return &setting;
   }
@@ -23,7 +23,7 @@ const ForeignSetting* Given(const ForeignFile& file, std::string_view name) {
 // The first of these settings, or what stands for it.
 std::string Named(const ForeignFile& file, std::initializer_list<std::string_view> names, const char* otherwise) {
   for (const std::string_view name : names) {
-    if (const ForeignSetting* const setting = Given(file, name)) return ShellWord(setting->Text());
+    if (const ForeignSetting* const setting = GivenIn(file, name)) return ShellWord(setting->Text());
   }
   return otherwise;
 }
@@ -43,7 +43,7 @@ constexpr Purpose kPurposes[] = {
     {"preprocess", "it tokenizes data, which temper train does by itself", "temper data preview {0} --data FILE"},
     {"webui", "it opens a page, which has no equivalent", "temper --help"}};
 
-Status Refuse(const ForeignFile& content, std::string_view does, const std::string& by, const std::string& file) {
+Status RefuseFor(const ForeignFile& content, std::string_view does, const std::string& by, const std::string& file) {
   for (const Purpose& purpose : kPurposes) {
     if (!IsListed(purpose.does, does)) continue;
     const std::string model = Named(
@@ -62,17 +62,17 @@ Status CheckTrains(const ForeignFile& content, ForeignTool tool, const std::stri
   const ForeignProgram& program = content.program;
   if (!program.does.empty()) {
     TEMPER_RETURN_IF_ERROR(
-        Refuse(content, program.does, fmt::format("line {}: {}", program.word.line, program.word.text), file));
+        RefuseFor(content, program.does, fmt::format("line {}: {}", program.word.line, program.word.text), file));
   }
   if (tool != ForeignTool::kLlamaFactory) return OkStatus();
-  if (Given(content, "do_train") != nullptr || Given(content, "dataset") != nullptr) return OkStatus();
+  if (GivenIn(content, "do_train") != nullptr || GivenIn(content, "dataset") != nullptr) return OkStatus();
   for (const auto& [name, does] : {std::pair("export_dir", "export"),
                                    {"infer_backend", "chat"},
                                    {"task", "eval"},
                                    {"do_predict", "predict"},
                                    {"do_eval", "eval"}}) {
-    const ForeignSetting* const setting = Given(content, name);
-    if (setting != nullptr) TEMPER_RETURN_IF_ERROR(Refuse(content, does, setting->Shown(), file));
+    const ForeignSetting* const setting = GivenIn(content, name);
+    if (setting != nullptr) TEMPER_RETURN_IF_ERROR(RefuseFor(content, does, setting->Shown(), file));
   }
   return OkStatus();
 }

@@ -24,7 +24,7 @@ namespace {
 
 using Rule = void (*)(Translation&, const ForeignSetting&, const ForeignName&);
 
-Rule RuleNamed(std::string_view name) {
+Rule TranslationRule(std::string_view name) {
   static const std::map<std::string_view, Rule> kRules = {
       {"@loaded_dtype", TakeLoadedDtype},
       {"@llama_factory_data", TakeNamedData},
@@ -215,7 +215,7 @@ class Importer {
       if (run_.options.Find(setting.name) != nullptr) return run_.Set(setting.name, setting.value, setting);
       return SayUnknown(setting);
     }
-    if (foreign->values.starts_with('@')) return RuleNamed(foreign->values)(run_, setting, *foreign);
+    if (foreign->values.starts_with('@')) return TranslationRule(foreign->values)(run_, setting, *foreign);
     if (!foreign->values.empty()) return TranslateValue(setting, *foreign);
     if (!foreign->ours.empty()) return run_.Set(foreign->ours, setting.value, setting);
     if (run_.SaysNothing(setting)) return;

@@ -11,7 +11,7 @@
 #include "config/first_row.h"
 #include "config/foreign_data.h"
 #include "format/data_file_pattern.h"
-#include "format/data_split.h"
+#include "format/file_split.h"
 #include "format/json.h"
 #include "format/quoted.h"
 
@@ -107,7 +107,7 @@ void TakeDatasetName(Translation& run, const ForeignSetting& setting, const Fore
     if (auto found = DataFilesOf(run.env(), name, "data"); found.ok()) files = *std::move(found);
   }
   const bool has_splits = std::any_of(files.begin(), files.end(),
-                                      [](const std::string& file) { return SplitOf(file) != DataSplit::kOther; });
+                                      [](const std::string& file) { return SplitOf(file) != FileSplit::kOther; });
   const auto take = [&](const std::string& split, const char* option) {
     const std::vector<std::string> of_split = FilesOfSplit(files, SplitNamed(split));
     if (of_split.empty()) return false;

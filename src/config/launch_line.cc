@@ -192,7 +192,7 @@ class LineReader {
   LaunchLine line_;
 };
 
-size_t OptionsOf(const ScriptCommand& command) {
+size_t CountOptions(const ScriptCommand& command) {
   return static_cast<size_t>(std::count_if(command.words.begin(), command.words.end(),
                                            [](const ScriptWord& word) { return IsOption(word.text); }));
 }
@@ -211,7 +211,7 @@ Result<LaunchLine> FindLaunchLine(std::string_view script, const std::string& fi
   for (const ScriptCommand& command : commands) {
     const bool starts = Starts(command);
     const bool better =
-        best == nullptr || std::pair(starts, OptionsOf(command)) > std::pair(Starts(*best), OptionsOf(*best));
+        best == nullptr || std::pair(starts, CountOptions(command)) > std::pair(Starts(*best), CountOptions(*best));
     if (better) best = &command;
     if (!starts) continue;
     const Tool* const tool = ToolOf(command.words[*FindProgram(command.words)].text);

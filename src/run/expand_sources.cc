@@ -10,7 +10,7 @@
 #include "base/log.h"
 #include "base/quantity.h"
 #include "format/data_file_pattern.h"
-#include "format/data_split.h"
+#include "format/file_split.h"
 #include "format/quoted.h"
 #include "run/output_folder.h"
 
@@ -25,9 +25,9 @@ std::string Listed(const std::vector<std::string>& files) {
 
 // A folder as data sets are published: one file to train on, others to evaluate on.
 void WarnOfSplits(const char* option, const std::string& folder, const std::vector<std::string>& files) {
-  const std::vector<std::string> train = FilesOfSplit(files, DataSplit::kTrain);
-  std::vector<std::string> held_out = FilesOfSplit(files, DataSplit::kTest);
-  if (held_out.empty()) held_out = FilesOfSplit(files, DataSplit::kValidation);
+  const std::vector<std::string> train = FilesOfSplit(files, FileSplit::kTrain);
+  std::vector<std::string> held_out = FilesOfSplit(files, FileSplit::kTest);
+  if (held_out.empty()) held_out = FilesOfSplit(files, FileSplit::kValidation);
   if (train.empty() || held_out.empty() || std::string_view(option) != "data") return;
   LogWarning(fmt::format("--data {}: it is trained on {}, too; if that is for evaluation give --data {} --eval_data {}",
                          ShellWord(folder), BaseName(held_out[0]), ShellWord(train[0]), ShellWord(held_out[0])));
