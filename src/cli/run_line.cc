@@ -42,6 +42,19 @@ void NoteKeptAxes(const CommandLine& line, const RunConfig& config) {
                       fmt::join(kept, ", "), line.positional[0], Counted(ranks, "rank"), fmt::join(without, ",")));
 }
 
+// Of resume and overwrite, which exclude each other, the command line has the last word over the file: recipes of other
+// tools have overwrite in every file, and who adds --resume wants what is there.
+void LetTheLineWin(const CommandLine& line, RunConfig& config) {
+  RunConfig::Output& o = config.output;
+  if (!o.resume || !o.overwrite || line.positional.empty()) return;
+  const bool resume = line.Sets("resume"), overwrite = line.Sets("overwrite");
+  if (resume == overwrite) return;
+  if (resume) o.overwrite = false;
+  if (overwrite) o.resume.reset();
+  LogInfo(fmt::format("{:<12}{} of {} does not count: --{} is given", resume ? "resume" : "overwrite",
+                      resume ? "overwrite" : "resume", line.positional[0], resume ? "resume" : "overwrite"));
+}
+
 }  // namespace
 
 Result<std::optional<RunRequest>> ReadRunLine(const Arguments& arguments, Purpose purpose, const char* usage,
@@ -57,6 +70,7 @@ Result<std::optional<RunRequest>> ReadRunLine(const Arguments& arguments, Purpos
     return std::optional<RunRequest>();
   }
   TEMPER_RETURN_IF_ERROR(ReadOptions(PosixEnv(), line, options));
+  LetTheLineWin(line, request.config);
   TEMPER_RETURN_IF_ERROR(Validate(request.config, purpose));
   NoteKeptAxes(line, request.config);
   if (!line.positional.empty()) request.file = line.positional[0];

@@ -7,7 +7,10 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "config/first_row.h"
 #include "config/foreign_styles.h"
+#include "format/data_file_pattern.h"
+#include "format/data_split.h"
 #include "format/json.h"
 #include "format/quoted.h"
 
@@ -202,6 +205,24 @@ void CheckFields(const std::string& name, const OrderedJson& entry, RowUse rows,
   CheckSection(name, tags, {TagsOfTurns(), Roles()}, data);
 }
 
+// LLaMA-Factory puts a line break between both fields of a prompt; nothing to say where rows have one of them.
+void CheckJoined(Env& env, const std::string& name, const OrderedJson& entry, RowUse rows, ForeignData& data) {
+  static const OrderedJson kNone = OrderedJson::object();
+  const auto it = entry.find("columns");
+  const OrderedJson& columns = it != entry.end() && it->is_object() ? *it : kNone;
+  const bool text =
+      FieldsOfPreferences(rows).empty() && !TextAt(columns, "prompt").empty() && TextAt(columns, "response").empty();
+  if (TextAt(entry, "formatting", "alpaca") != "alpaca" || text) return;
+  const auto query = columns.find("query");
+  if (query != columns.end() && query->is_null()) return;
+  const auto fields = FieldsOfFirstRow(env, data.files.back().path);
+  if (fields && !fields->contains(TextAt(columns, "query", "input"))) return;
+  data.changed.push_back(
+      fmt::format("data set {}: its instruction and input are joined by an empty line; LLaMA-Factory puts a line break "
+                  "between them",
+                  name));
+}
+
 // What no part of the entry of dataset_info.json above has said.
 void CheckEntry(const std::string& name, const OrderedJson& entry, RowUse rows, ForeignData& data) {
   static const std::set<std::string> kRead = {"hf_hub_url", "file_name", "formatting",
@@ -235,10 +256,19 @@ void CheckType(const std::string& name, const OrderedJson& entry, RowUse rows, F
   if (!FieldsOfPreferences(rows).empty()) {
     const ForeignStyle known = StyleOf(style, rows);
     if (!known.changed.empty()) data.changed.push_back(fmt::format("data set {}: {}", name, known.changed));
+    if (!known.chat_template.empty()) data.chat_template = known.chat_template;
     if (known.known) return;
   }
   const std::string kind = style.substr(0, style.find_first_of(".:"));
   if (kind == "chat_template" || kind == "completion" || kind == "sharegpt" || kind == "pretrain") return;
+  if (style == "alpaca") {
+    data.chat_template = "alpaca";
+    data.changed.push_back(fmt::format(
+        "data set {}: chat_template: alpaca writes what Axolotl's alpaca does, but for a row with an input, "
+        "which has a heading of its own there",
+        name));
+    return;
+  }
   if (kind == "alpaca" || kind == "alpaca_chat") {
     data.changed.push_back(
         fmt::format("data set {}: Axolotl's {} puts an English sentence before each instruction; here the model's chat "
@@ -315,6 +345,31 @@ std::pair<RowColumns, std::vector<std::string>> ColumnsOf(const std::string& nam
   return {columns, found.lost};
 }
 
+// Whether Axolotl's roles, {user: [human, user], ...}, say what is read anyway. Messages have the names of chat
+// templates; turns also those of ShareGPT.
+bool AreUsualRoles(const OrderedJson& roles, bool as_messages) {
+  static const std::set<std::string> kOfTurns = {"user: human", "assistant: gpt", "assistant: model",
+                                                 "tool: observation", "system: developer"};
+  if (!roles.is_object()) return false;
+  for (const auto& [role, value] : roles.items()) {
+    const std::vector<std::string> names = Names(value);
+    if (names.empty()) return false;
+    for (const std::string& name : names) {
+      const bool known = name == role || (!as_messages && kOfTurns.contains(fmt::format("{}: {}", role, name)));
+      if (!known) return false;
+    }
+  }
+  return true;
+}
+
+// The files of the split in a folder, where their names say which they are of.
+std::vector<std::string> FilesIn(Env& env, const std::string& folder, const std::string& split) {
+  if (!env.IsFolder(folder)) return {};
+  const auto files = DataFilesOf(env, folder, "data");
+  if (!files.ok()) return {};
+  return FilesOfSplit(*files, split.substr(0, split.find('[')));
+}
+
 // The 1000 of "train[:1000]".
 std::optional<int64_t> FirstRowsOf(std::string_view split) {
   constexpr std::string_view kBegin = "train[:";
@@ -381,11 +436,12 @@ ForeignData LlamaFactoryData(Env& env, const OrderedJson& names, const std::stri
     }
     CheckEntry(name, *entry, rows, data);
     CheckFields(name, *entry, rows, data);
+    CheckJoined(env, name, *entry, rows, data);
   }
   return data;
 }
 
-ForeignData ListedData(const OrderedJson& list, RowUse rows) {
+ForeignData ListedData(Env& env, const OrderedJson& list, RowUse rows) {
   // What needs nothing: how files are loaded, and what Temper does anyway.
   static const std::set<std::string> kRead = {"path", "data_files", "type"};
   static const std::set<std::string> kNeedless = {"ds_type", "trust_remote_code", "preprocess_shards"};
@@ -412,20 +468,26 @@ ForeignData ListedData(const OrderedJson& list, RowUse rows) {
     const bool loader = path == "json" || path == "csv" || path == "text" || path == "parquet";
     std::vector<std::string> files;
     if (const auto it = entry.find("data_files"); it != entry.end()) files = Names(*it);
+    const std::string split = TextAt(entry, "split", "train");
+    const bool found_split = files.empty() && !(files = FilesIn(env, path, split)).empty();
     if (files.empty()) files = {path};
-    const std::optional<int64_t> first = FirstRowsOf(TextAt(entry, "split"));
+    const std::optional<int64_t> first = FirstRowsOf(split);
     std::set<std::string> renamed;
     const auto [columns, lost] = ColumnsOf(path, entry, rows, renamed);
     data.lost.insert(data.lost.end(), lost.begin(), lost.end());
     for (const std::string& one : files) {
-      data.files.push_back(
-          {.path = loader || one == path ? one : path + "/" + one, .max_samples = first, .columns = columns});
+      data.files.push_back({.path = loader || found_split || one == path ? one : path + "/" + one,
+                            .max_samples = first,
+                            .columns = columns});
     }
     CheckType(path, entry, rows, data);
+    const bool as_messages = TextAt(entry, "field_messages", "messages") == "messages" &&
+                             !TextAt(entry, "type").starts_with("sharegpt") && !FindColumn(columns, "conversations");
     for (auto it = entry.begin(); it != entry.end(); ++it) {
       if (kRead.contains(it.key()) || renamed.contains(it.key()) || it.value().is_null() || it.value() == false)
         continue;
-      if (first && it.key() == "split") continue;
+      if ((first || found_split) && it.key() == "split") continue;
+      if (it.key() == "roles" && AreUsualRoles(it.value(), as_messages)) continue;
       const std::string value = it.value().is_string() ? it.value().get<std::string>() : DumpJson(it.value());
       const std::string setting = fmt::format("{}: {}", it.key(), value);
       if (kUsual.contains(setting)) continue;

@@ -15,6 +15,7 @@ struct ForeignData {
   DataSources files;  // paths, or names of the Hub; what is read of them
   // What changes meaning, what has no equivalent, and what needs no setting here: a sentence each.
   std::vector<std::string> changed, lost, needless;
+  std::string chat_template;  // that writes what the tool does by itself; empty: none of that kind
 };
 
 // `names`: one text ("identity,alpaca_en_demo") or a list. dataset_info.json is looked for in `dataset_dir`, as seen
@@ -22,7 +23,7 @@ struct ForeignData {
 ForeignData LlamaFactoryData(Env& env, const OrderedJson& names, const std::string& dataset_dir,
                              const std::string& file, RowUse rows = RowUse::kAnswers);
 
-// Axolotl's `datasets`, and TRL's.
-ForeignData ListedData(const OrderedJson& list, RowUse rows = RowUse::kAnswers);
+// Axolotl's `datasets`, and TRL's. Of a folder those files count whose names are of the split.
+ForeignData ListedData(Env& env, const OrderedJson& list, RowUse rows = RowUse::kAnswers);
 
 }  // namespace temper

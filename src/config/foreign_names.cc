@@ -32,14 +32,16 @@ std::vector<ForeignName> NamesWithOptions() {
   const char* const methods = "only lora and full are supported";
   const char* const of_file = "of each file: {path: FILE, max_samples: N}";
   const char* const template_file = "a file, or the name of one of Temper's templates";
+  const char* const vocabularies = "other vocabularies than the model's are not supported";
   const char* const variable = "a variable of the chat template, as in chat_template_kwargs: {enable_thinking: false}";
   const char* const strategies = "steps, epoch or no";
   const char* const part = "a part of the run: 1 / (times an epoch * epochs)";
+  const char* const on_machine = "ranks on this machine; on a cluster the launcher decides";
   const char* const ranks = "several ranks shard weights, gradients and states by default; mesh.fsdp is their number";
   const char* const fraction = "a fraction of the rows, such as 0.05";
   const char* const blocks = "what fits is not recomputed; memory.recompute is auto, none, selective or block";
   const char* const of_schedule = "with lr_scheduler_type: cosine_with_min_lr";
-  const char* const rules = "temper train --help lists those that are supported; states are f32, not 8 bits";
+  const char* const rules = "temper train --help lists those that are supported";
   return {
       // Model and method.
       {"model_name_or_path", "model", ""},
@@ -67,8 +69,8 @@ std::vector<ForeignName> NamesWithOptions() {
       {"mixed_precision", "dtype", types, "bf16=bf16 no=f32"},
       {"fp32", "dtype", "dtype: f32", "true=f32 false="},
       {"float32", "dtype", "dtype: f32", "true=f32 false="},
-      {"fp16", "dtype", fp16, "false="},
-      {"float16", "dtype", fp16, "false="},
+      {"fp16", "dtype", fp16, "false!"},
+      {"float16", "dtype", fp16, "false!"},
       {"load_in_8bit", "base_dtype", "base_dtype: int8", "true=int8 false="},
       {"load_in_4bit", "base_dtype", nf4, "true=nf4 false="},
       {"load_in_4bit", "base_dtype", nf4, "true~nf4 false=", kTrl},  // its scales stay f32 by default
@@ -87,7 +89,7 @@ std::vector<ForeignName> NamesWithOptions() {
       {"datasets", "data", paths_of_files, "@list_of_data"},
       {"test_datasets", "eval_data", paths_of_files, "@list_of_data"},
       {"pretraining_dataset", "data", paths_of_files, "@list_of_data"},
-      {"dataset_name", "data", paths_of_files},
+      {"dataset_name", "data", paths_of_files, "@dataset_name"},
       {"train_file", "data", ""},
       {"train_data", "data", ""},
       {"data_path", "data", ""},
@@ -196,9 +198,9 @@ std::vector<ForeignName> NamesWithOptions() {
       {"output", "output_dir", ""},
       {"out_dir", "output_dir", ""},
       {"save_dir", "output_dir", ""},
-      {"overwrite_output_dir", "overwrite", "it deletes an earlier run's files"},
-      {"resume_from_checkpoint", "resume", "other tools' checkpoints cannot be continued", "false="},
-      {"auto_resume_from_checkpoints", "resume", "add --resume to the command that continues a run", "false="},
+      {"overwrite_output_dir", "overwrite", "it deletes an earlier run's files", "@overwrite"},
+      {"resume_from_checkpoint", "resume", "other tools' checkpoints cannot be continued", "@resume"},
+      {"auto_resume_from_checkpoints", "resume", "add --resume to the command that continues a run", "@resume"},
       {"logging_steps", "logging_steps", "", "@steps"},
       {"eval_steps", "eval_steps", "", "@steps"},
       {"save_every", "save_steps", ""},
@@ -231,9 +233,11 @@ std::vector<ForeignName> NamesWithOptions() {
       {"use_unsloth_gc", "memory.recompute", blocks, "true=block false="},
       {"recompute_granularity", "memory.recompute", "selective; full is block", "selective=selective full=block"},
       {"recompute_num_layers", "memory.recompute_blocks", ""},
-      {"ddp_timeout", "watch.busy_seconds", ""},
-      {"deepspeed", "mesh.fsdp", ranks, "*="},
-      {"fsdp", "mesh.fsdp", ranks, "*="},
+      {"deepspeed", "mesh.fsdp", ranks, "@sharded_ranks"},
+      {"multi_gpu", "mesh.fsdp", ranks, "@sharded_ranks"},
+      {"use_deepspeed", "mesh.fsdp", ranks, "@sharded_ranks"},
+      {"use_fsdp", "mesh.fsdp", ranks, "@sharded_ranks"},
+      {"fsdp", "mesh.fsdp", ranks, "@sharded_ranks"},
       {"dp_shard_size", "mesh.fsdp", ""},
       {"dp_replicate_size", "mesh.dp", ""},
       {"context_parallel_size", "mesh.cp", ""},
@@ -241,21 +245,30 @@ std::vector<ForeignName> NamesWithOptions() {
       {"tensor_parallel_size", "mesh.tp", ""},
       // Without an option, with values that lose nothing.
       {"stage", "", "fine-tuning on given answers (sft, or pt on plain text) is what train does", "sft= pt="},
-      {"special_tokens", "", "other vocabularies than the model's are not supported", "@special_tokens"},
-      {"loss_type", "", "this loss is not supported", "nll= chunked_nll="},
+      {"special_tokens", "", vocabularies, "@tokens"},
+      {"tokens", "", vocabularies, "@tokens"},
+      {"eos_token", "", vocabularies, "@tokens"},
+      {"pad_to_sequence_len", "", "rows are padded to the shortest of a few lengths that holds them", "@padding"},
+      {"pad_to_multiple_of", "", "rows are padded to the shortest of a few lengths that holds them", "@padding"},
+      {"compute_accuracy", "token_accuracy", "", "@token_accuracy"},
+      {"loss_type", "", "this loss is not supported", "nll! chunked_nll!"},
       {"task", "task", "benchmarks have no equivalent: temper eval gives the loss on data of your own",
        "sft=sft dpo=dpo"},
       {"metric_for_best_model", "metric_for_best_model", "", "@best_metric"},
       {"mix_strategy", "", kShares, "concat="},
       {"truncation_mode", "", "long conversations are cut at the end, long texts split", "keep_start="},
-      {"excess_length_strategy", "", "long conversations are cut at the end, long texts split", "truncate="},
+      {"excess_length_strategy", "", "long conversations are cut at the end, long texts split", "@excess_length"},
       {"train_sampling_strategy", "", "rows are always shuffled, each epoch anew", "random="},
-      {"dataset_train_split", "split", ""},
-      {"dataset_test_split", "", "name it with the data: --eval_data org/name:split=test", "test="},
+      {"dataset_train_split", "split", "", "@split"},
+      {"dataset_test_split", "", "name it with the data: --eval_data org/name:split=test", "@split"},
       {"quantization_method", "", "this quantisation is not supported (base_dtype: int8 and nf4 are)",
-       "bnb= bitsandbytes="},
-      {"num_processes", "nprocs", "ranks on this machine; on a cluster the launcher decides", "1="},
-      {"nproc_per_node", "nprocs", "ranks on this machine; on a cluster the launcher decides", "1="},
+       "bnb! bitsandbytes!"},
+      {"num_processes", "nprocs", on_machine, "@processes"},
+      {"nproc_per_node", "nprocs", on_machine, "@processes"},
+      {"num_gpus", "nprocs", on_machine, "@processes"},
+      {"nnodes", "nprocs", on_machine, "@processes"},
+      {"config_file", "nprocs", on_machine, "@processes"},
+      {"CUDA_VISIBLE_DEVICES", "nprocs", on_machine, "@processes"},
   };
 }
 
@@ -336,9 +349,9 @@ constexpr Reason kWithoutOption[] = {
      "model_quantization_config_kwargs qat use_onebitllms fp8 fp8_config fp8_backend "
      "fp8_enable_fsdp_float8_all_gather llmcompressor"},
     {"other vocabularies than the model's are not supported",
-     "resize_vocab add_tokens add_special_tokens new_special_tokens_config init_special_tokens tokens "
+     "resize_vocab add_tokens add_special_tokens new_special_tokens new_special_tokens_config init_special_tokens "
      "added_tokens_overrides resize_token_embeddings_to_32x mean_resizing_embeddings shrink_embeddings "
-     "fix_untrained_tokens eos_token split_special_tokens"},
+     "fix_untrained_tokens split_special_tokens"},
     {"the model is computed as its config.json says",
      "overrides_of_model_config overrides_of_model_kwargs model_init_kwargs rope_scaling shift_attn s2_attention "
      "use_pose pose_split_on_token_ids pose_max_context_len pose_num_chunks type_of_model reinit_weights "
@@ -358,7 +371,7 @@ constexpr Reason kWithoutOption[] = {
     {"evaluation has the rows, lengths and loss of training",
      "eval_sequence_len eval_packing eval_sample_packing eval_on_each_dataset do_bench_eval bench_dataset bench_split "
      "do_causal_lm_eval eval_causal_lm_metrics lm_eval_tasks lm_eval_batch_size lm_eval_post_train lm_eval_model "
-     "compute_accuracy predict_with_generate do_predict eval_num_beams generate_samples num_generation_samples "
+     "predict_with_generate do_predict eval_num_beams generate_samples num_generation_samples "
      "generation_max_new_tokens generation_temperature generation_top_p generation_top_k generation_prompt_ratio "
      "generation_do_sample generation_max_length generation_num_beams generation_config eval_table_size "
      "eval_max_new_tokens include_for_metrics include_inputs_for_metrics batch_eval_metrics label_names"},
@@ -395,9 +408,9 @@ constexpr Reason kWithoutOption[] = {
     {"this is for generating answers", "max_length", !kNeedless, kLlamaFactory},
     {"launching is the launcher's: --nprocs, mpirun or srun (docs/howto/launch.md)",
      "use_ray ray_run_name ray_num_workers resources_per_worker ray_init_kwargs ray_scope master_addr master_port "
-     "multi_gpu gpu_ids use_deepspeed use_fsdp "
+     "gpu_ids "
      "dynamo_backend zero_stage deepspeed_config_file num_cpu_threads_per_process standalone num_machines machine_rank "
-     "main_process_ip main_process_port config_file nnodes rdzv_backend rdzv_endpoint "
+     "main_process_ip main_process_port rdzv_backend rdzv_endpoint "
      "rdzv_id"},
     {"--stop_on_divergence ends a run whose loss stays above that of its first steps",
      "loss_watchdog_threshold loss_watchdog_patience"},
@@ -431,7 +444,7 @@ constexpr Reason kWithoutOption[] = {
      "fsdp_config fsdp_version fsdp_final_state_dict_type fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap ddp "
      "ddp_bucket_cap_mb ddp_broadcast_buffers ddp_find_unused_parameters ddp_static_graph ddp_backend local_rank "
      "accelerator_config parallelism_config average_tokens_across_devices split_batches dispatch_batches "
-     "sharded_ddp xpu_backend tpu_num_cores tpu_metrics_debug use_mps_device past_index mp_parameters",
+     "ddp_timeout sharded_ddp xpu_backend tpu_num_cores tpu_metrics_debug use_mps_device past_index mp_parameters",
      kNeedless},
     {"data is read and tokenized by all threads, once",
      "overwrite_cache preprocessing_batch_size preprocessing_num_workers dataset_num_proc dataset_processes "
@@ -447,7 +460,6 @@ constexpr Reason kWithoutOption[] = {
      "multipack_real_batches pretraining_sample_concatenation total_num_tokens total_supervised_tokens "
      "sample_packing_eff_est",
      kNeedless},
-    {"rows are always max_seq_len long", "pad_to_sequence_len pad_to_multiple_of", kNeedless},
     {"the tokenizer is read from the model's folder, and no code of a model is run",
      "trust_remote_code trust_remote_code_model use_fast_tokenizer tokenizer_use_fast tokenizer_legacy "
      "tokenizer_use_mistral_common tokenizer_type tokenizer_config tokenizer_save_jinja_files tokenizer_name "
@@ -460,10 +472,11 @@ constexpr Reason kWithoutOption[] = {
     {"progress and metrics always show this",
      "logging_first_step log_on_each_node logging_nan_inf_filter include_num_input_tokens_seen "
      "include_tokens_per_second "
-     "include_tkps include_effective_tokens_per_second log_level log_level_replica disable_tqdm run_name project "
+     "include_tkps include_effective_tokens_per_second log_level log_level_replica disable_tqdm "
      "plot_loss print_param_status debug prediction_loss_only eval_do_concat_batches eval_use_gather_object "
      "save_on_each_node",
      kNeedless},
+    {"a run has the name of its output_dir", "run_name project", kNeedless},
     {"resuming is exact, and always restores everything",
      "ignore_data_skip restore_callback_states_from_checkpoint full_determinism create_new_adapter adapter_folder",
      kNeedless},

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "config/foreign_defaults.h"
+#include "config/launch_line.h"
 
 namespace temper {
 namespace {
@@ -82,13 +83,12 @@ std::string Does(ForeignTool tool, const ForeignSetting& setting, bool has_task)
 
 std::vector<OtherObjective> OtherObjectives(const ForeignFile& file, ForeignTool tool, bool has_task) {
   std::vector<OtherObjective> found;
-  for (const ForeignWord& word : file.programs) {
-    const Method* const method = MethodOf(word.text);
-    const bool translated =
-        has_task && method != nullptr && (method->does == kPreferences || method->does == kRewardModel);
-    if (method != nullptr && !translated) {
-      found.push_back({"", fmt::format("line {}: {} {}", word.line, word.text, method->does)});
-    }
+  const ForeignWord& program = file.program.word;
+  const Method* const method = MethodOf(program.text);
+  const bool translated =
+      has_task && method != nullptr && (method->does == kPreferences || method->does == kRewardModel);
+  if (method != nullptr && !translated) {
+    found.push_back({"", fmt::format("line {}: {} {}", program.line, program.text, method->does)});
   }
   for (const ForeignSetting& setting : file.settings) {
     const std::string does = Does(tool, setting, has_task);

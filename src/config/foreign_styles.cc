@@ -36,9 +36,9 @@ ForeignStyle StyleOf(const std::string& type, RowUse rows) {
   if (family == "passthrough" || family == "chat_template") return {.known = true};
   if (family == "bradley_terry") return {.known = true, .columns = {{"instruction", "input"}}};
   if (family != "chatml" && family != "llama3" && family != "zephyr") return {};
-  ForeignStyle style{.known = true};
+  ForeignStyle style{.known = true, .chat_template = std::string(family)};
   style.changed =
-      fmt::format("Axolotl's {} writes the turns of {} by itself; here the model's chat template does", type, family);
+      fmt::format("Axolotl's {0} writes the turns of {1} by itself; here chat_template: {1} does", type, family);
   if (name.empty() || name == "default") {
     style.changed +=
         "; it reads the prompt from prompt, input, question or instruction, and answers also from chosen_response and "

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "config/foreign_defaults.h"
+#include "config/launch_line.h"
 #include "format/json.h"
 
 namespace temper {
@@ -115,8 +116,7 @@ ForeignTask AxolotlTask(const ForeignFile& file) {
 ForeignTask TrlTask(const ForeignFile& file, const ObjectiveRule* asked) {
   ForeignTask task{.rule = asked == nullptr ? nullptr : RuleNamed(asked->name), .from = "--as"};
   std::string place = task.from;  // for an error
-  for (const ForeignWord& word : file.programs) {
-    if (task.rule != nullptr) break;
+  if (const ForeignWord& word = file.program.word; task.rule == nullptr && !word.text.empty()) {
     task = {RuleOfCommand(word.text), word.text};
     place = fmt::format("line {}: {}", word.line, word.text);
   }

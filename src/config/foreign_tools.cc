@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <array>
+#include <nlohmann/json.hpp>
+
+#include "config/run_options.h"
 
 namespace temper {
 namespace {
@@ -65,6 +68,52 @@ const std::array<ToolFacts, 3>& Tools() {
   return kTools;
 }
 
+// Marks of recipes that are not read: names, or keys anywhere within.
+struct OtherTool {
+  std::string_view name;
+  std::vector<std::string_view> marks;
+};
+const std::array<OtherTool, 2>& OtherTools() {
+  static const std::array<OtherTool, 2> kOthers = {{
+      {"ms-swift", {"rlhf_type", "train_type", "tuner_type", "sft_type"}},
+      {"torchtune", {"_component_"}},
+  }};
+  return kOthers;
+}
+
+bool HasKey(const OrderedJson& value, std::string_view key) {
+  if (!value.is_structured()) return false;
+  if (value.is_object() && value.contains(key)) return true;
+  return std::any_of(value.begin(), value.end(), [&](const OrderedJson& inner) { return HasKey(inner, key); });
+}
+
+// Empty: none of them.
+std::string_view OtherToolOf(const ForeignFile& content) {
+  if (!content.program.other_tool.empty()) return content.program.other_tool;
+  for (const OtherTool& tool : OtherTools()) {
+    for (const std::string_view mark : tool.marks) {
+      for (const ForeignSetting& setting : content.settings) {
+        if (setting.name == mark || HasKey(setting.value, mark)) return tool.name;
+      }
+    }
+  }
+  return "";
+}
+
+// Whether a file that no tool's names mark has options of Temper alone.
+bool IsOwn(const ForeignFile& content) {
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  const auto names = [&](std::string_view name) {
+    return std::any_of(content.settings.begin(), content.settings.end(),
+                       [&](const ForeignSetting& setting) { return setting.name == name; });
+  };
+  return content.program.word.text.empty() && (names("model") || names("data")) &&
+         std::all_of(content.settings.begin(), content.settings.end(), [&](const ForeignSetting& setting) {
+           return options.Find(setting.name) != nullptr || options.IsSection(setting.name);
+         });
+}
+
 }  // namespace
 
 std::string_view ToString(ForeignTool tool) {
@@ -88,6 +137,13 @@ std::span<const ToolDefault> DefaultsOf(ForeignTool tool) {
 }
 
 Result<ForeignTool> RecogniseTool(const ForeignFile& content, const std::string& file) {
+  if (content.program.tool != ForeignTool::kAny) return content.program.tool;
+  if (const std::string_view other = OtherToolOf(content); !other.empty()) {
+    return InvalidArgument(fmt::format(
+        "{}: this is {}'s; its settings are not known here. Recipes of LLaMA-Factory, Axolotl and TRL are translated "
+        "(--from NAME takes it for one of these)",
+        file, other));
+  }
   size_t most = 0;
   std::vector<ForeignTool> best;
   for (const ToolFacts& facts : Tools()) {
@@ -100,6 +156,9 @@ Result<ForeignTool> RecogniseTool(const ForeignFile& content, const std::string&
     most = std::max(most, marks);
   }
   if (best.size() == 1) return best[0];
+  if (IsOwn(content)) {
+    return InvalidArgument(fmt::format("{0}: these are Temper's own settings: temper train {0}", file));
+  }
   return InvalidArgument(fmt::format("{}: its names do not show which tool it is for: add --from {}, {} or {}", file,
                                      Tools()[0].option, Tools()[1].option, Tools()[2].option));
 }

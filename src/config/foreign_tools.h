@@ -22,7 +22,8 @@ std::string_view ToString(ForeignTool tool);       // "LLaMA-Factory"
 std::vector<std::string_view> ForeignToolNames();  // as values of an option, in the order of the enum
 std::span<const ToolDefault> DefaultsOf(ForeignTool tool);
 
-// By the names of the settings. Error: they fit several tools or none.
+// By the program that a script starts, or the names of the settings. Errors: they fit several tools or none; they are
+// Temper's own, or those of a tool whose recipes are not read.
 Result<ForeignTool> RecogniseTool(const ForeignFile& content, const std::string& file);
 
 }  // namespace temper

@@ -17,7 +17,11 @@ namespace temper::import_test {
 namespace {
 
 // Settings with which nothing could be trained.
-const std::set<std::string> kErrors = {"train_from_scratch: true"};  // with LoRA
+const std::set<std::string> kErrors = {
+    "train_from_scratch: true",         // with LoRA
+    "learning_rate: \"abc\"",           // a number
+    "resume_from_checkpoint: \"abc\"",  // there is none
+};
 
 // Each value of names.json differs from the tool's default. The result differs from that without the setting, and names
 // it in a line of its own.
@@ -370,30 +374,6 @@ TEST(Import, SettingsThatOnlyTrlsOtherTrainersHaveShowWhatAFileIsFor) {
     EXPECT_EQ(kTrl.Run(name + ": 1\n", env).ok(), shared.contains(name) || clear.contains(name)) << name;
   }
   EXPECT_GT(count, 100u);
-}
-
-// Other tools pad a row to the longest of its batch where they do not pack.
-TEST(Import, RowsAreUnpackedWhereTheRecipeSaysSo) {
-  MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
-  const auto has = [](const std::string& yaml, const std::string& line) { return LinesOf(yaml).contains(line); };
-  for (const Tool* tool : {&kLlamaFactory, &kAxolotl, &kTrl}) {
-    const std::string open = tool->Run("", env)->yaml;
-    EXPECT_FALSE(has(open, "packing: false")) << open;
-    EXPECT_TRUE(open.find("#   packing is not given: " + std::string(tool->name) + " pads") != open.npos) << open;
-    const std::string key = tool == &kAxolotl ? "sample_packing" : "packing";
-    const std::string off = tool->With(key, "false", env), on = tool->With(key, "true", env);
-    EXPECT_NE(off.find("\npacking: false"), off.npos) << off;
-    EXPECT_NE(off.find("#   line 1, " + key + ": false: " + tool->name + " pads"), off.npos) << off;
-    EXPECT_NE(on.find("\npacking: true"), on.npos) << on;
-  }
-  const std::string full = kAxolotl.With("pad_to_sequence_len", "true", env);
-  EXPECT_TRUE(has(full, "packing: false  # pad_to_sequence_len")) << full;
-  const std::string plain = kLlamaFactory.With("stage", "pt", env);
-  EXPECT_EQ(plain.find("pads each row"), plain.npos) << plain;
-  for (const auto& [neat, see] : {std::pair{"true", false}, {"false", true}}) {
-    const std::string yaml = kLlamaFactory.With("packing", fmt::format("true\nneat_packing: {}", neat), env);
-    EXPECT_EQ(yaml.find("see each other without neat_packing") != yaml.npos, see) << yaml;
-  }
 }
 
 }  // namespace

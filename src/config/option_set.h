@@ -30,8 +30,8 @@ struct ForeignName {
   std::string_view ours;
   std::string note;
   // How `temper import` translates values: "true=bf16 false=" are pairs, ours empty for a value that needs no option;
-  // '~' for '=' where the meaning changes as `note` says; "*" is any value. A value that is not listed has no
-  // equivalent. Empty: the value stays. "@rule" is a rule of config/import.cc.
+  // '~' for '=' where the meaning changes as `note` says, '!' where nothing does; "*" is any value. A value that is not
+  // listed has no equivalent. Empty: the value stays. "@rule" is a rule of config/import.cc.
   std::string_view values = {};
   ForeignTool tool = ForeignTool::kAny;  // the only tool where the name has this meaning
   bool needless = false;                 // without `ours`: nothing is lost without it

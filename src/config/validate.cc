@@ -295,7 +295,10 @@ Status CheckOutput(const RunConfig& c) {
     }
   }
   if (o.resume && o.overwrite) {
-    return InvalidArgument("resume keeps the files in output_dir and overwrite deletes them: remove one of the two");
+    return InvalidArgument(
+        "resume keeps the files in output_dir and overwrite deletes them: remove one of the two, or turn the one of a "
+        "file "
+        "off on the command line (--no-overwrite)");
   }
   if (o.output_dir.empty()) return OkStatus();
   std::vector<std::pair<const char*, const std::string*>> inputs = {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -71,6 +72,14 @@ std::string SplitOfFile(std::string_view path) {
       name.begin();
   if (const std::string_view known = NamedSplit(name.substr(0, end)); !known.empty()) return std::string(known);
   return std::string(NamedSplit(BaseName(FolderOf(path))));
+}
+
+std::vector<std::string> FilesOfSplit(const std::vector<std::string>& files, std::string_view split) {
+  const std::string_view known = NamedSplit(split), wanted = known.empty() ? split : known;
+  std::vector<std::string> found;
+  std::copy_if(files.begin(), files.end(), std::back_inserter(found),
+               [&](const std::string& file) { return !wanted.empty() && SplitOfFile(file) == wanted; });
+  return found;
 }
 
 Result<ChosenSplit> ChooseSplit(std::vector<std::string> files, const std::string& wanted, bool for_training,

@@ -17,6 +17,9 @@ namespace temper {
 // cache what the name ends in (gsm8k-train.arrow, ultra-train_sft-00000-of-00002.arrow).
 std::string SplitOfFile(std::string_view path);
 
+// Those of `files` that belong to the split of this name, or of a word that means the same.
+std::vector<std::string> FilesOfSplit(const std::vector<std::string>& files, std::string_view split);
+
 struct ChosenSplit {
   std::vector<std::string> files;
   std::string split;                // "": all files, which belong to no split, or to one

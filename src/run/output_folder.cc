@@ -1,13 +1,16 @@
 #include "run/output_folder.h"
 
+#include <fmt/chrono.h>
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <chrono>
+#include <ctime>
 #include <filesystem>
 #include <thread>
 
 #include "base/log.h"
+#include "base/quantity.h"
 #include "base/unique_name.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
@@ -267,6 +270,20 @@ Status OutputFolder::CheckSeen(Env& env, const std::string& path, const std::str
                   path));
 }
 
+// What overwrite takes away: "the run of 20:55 (3 checkpoints)", by the time of its last metrics.
+void OutputFolder::LogDeleted(const std::vector<std::string>& names) const {
+  if (std::none_of(names.begin(), names.end(), IsRunFile)) return;
+  const auto checkpoints = std::count_if(names.begin(), names.end(),
+                                         [](const std::string& name) { return CheckpointStep(name).has_value(); });
+  std::string of;
+  if (const auto metrics = env_->OpenForRead(JoinPath(path_, kMetricsFile)); metrics.ok()) {
+    const std::time_t seconds = (*metrics)->version().modified_ns / 1'000'000'000;
+    std::tm time = {};
+    if (seconds > 0 && localtime_r(&seconds, &time) != nullptr) of = fmt::format(" of {:%Y-%m-%d %H:%M}", time);
+  }
+  LogInfo(fmt::format("overwrite   deletes the run{} in {} ({})", of, path_, Counted(checkpoints, "checkpoint")));
+}
+
 Status OutputFolder::Begin(int64_t step) {
   made_->lock_file.clear();
   made_->folders.clear();
@@ -277,6 +294,7 @@ Status OutputFolder::Begin(int64_t step) {
     // that judges, its classes.
     const bool has_model = std::count(names.begin(), names.end(), kModelWeightsFile) > 0;
     const bool has_adapter = std::count(names.begin(), names.end(), kAdapterWeightsFile) > 0;
+    LogDeleted(names);
     for (const std::string& name : names) {
       const bool of_result =
           (has_model && IsCompanionFile(name)) ||

@@ -57,6 +57,7 @@ class OutputFolder {
   Status CheckSettingsFile(const std::vector<std::string>& names) const;
   Status FindCheckpoint();
   Status SetAsideAfter(int64_t step) const;
+  void LogDeleted(const std::vector<std::string>& names) const;
   bool IsDataCache() const;
 
   Env* env_;

@@ -24,6 +24,28 @@ TEST_F(OutputFolder, WithARunInItIsRefusedWithoutResumeOrOverwrite) {
   EXPECT_EQ(Slurp("out/checkpoint-notes"), "mine too") << "not a file of the run";
 }
 
+// Files from recipes of other tools have overwrite, and whoever runs them again adds --resume.
+TEST_F(OutputFolder, TheCommandLineDecidesBetweenResumeAndOverwrite) {
+  ASSERT_EQ(Temper(Train({"--max_steps", "2"})).code, 0);
+  Spill("over.yaml", "overwrite: true\n");
+  Spill("resume.yaml", "resume: true\n");
+  const auto train = [&](const Arguments& more) {
+    Arguments arguments = Train(more);
+    const std::string file = arguments.back();
+    arguments.pop_back();
+    arguments.insert(arguments.begin() + 1, file);
+    return Temper(arguments);
+  };
+  ExpectEnd(train({"--max_steps", "3", "--resume", "over.yaml"}), 0,
+            {"overwrite of over.yaml does not count: --resume is given", "out/checkpoint-2 at step 2"});
+  EXPECT_TRUE(Has("out/checkpoint-2"));
+  ExpectEnd(train({"--max_steps", "3", "--overwrite", "resume.yaml"}), 0,
+            {"resume of resume.yaml does not count: --overwrite is given", "overwrite   deletes the run of 20",
+             "in out (2 checkpoints)"});
+  EXPECT_FALSE(Has("out/checkpoint-2"));
+  ExpectEnd(Temper(Train({"--resume", "--overwrite"})), 2, {"--no-overwrite"});
+}
+
 TEST_F(OutputFolder, RunYamlRepeatsTheRunFromAnyFolder) {
   ASSERT_EQ(Temper(Train({})).code, 0) << "with d.jsonl, by a relative path";
   ASSERT_TRUE(PosixEnv().CreateFolders(Path("elsewhere")).ok());

@@ -1,5 +1,7 @@
 #include "compile/run/row_lengths.h"
 
+#include <fmt/core.h>
+
 namespace temper {
 
 std::vector<int64_t> ShorterRows(int64_t max_seq_len) {
@@ -25,8 +27,11 @@ RowLengths RowLengthsOf(const ModelFacts& facts, const RunConfig& config, const 
   lengths.eval = shorter;
   const bool draws = config.lora.dropout > 0 || config.regularisation.neftune_noise_alpha > 0;
   if (draws && config.batch.per_device_train_batch_size > 1) {
-    lengths.why_not =
-        "dropout and noise are drawn by a token's place in rows of max_seq_len: set per_device_train_batch_size: 1";
+    const RunConfig::Batch& batch = config.batch;
+    lengths.why_not = fmt::format(
+        "dropout and noise are drawn by a token's place in rows of max_seq_len; per_device_train_batch_size: 1 with "
+        "gradient_accumulation_steps: {} has the same steps in shorter rows",
+        batch.per_device_train_batch_size * batch.gradient_accumulation_steps);
     return lengths;
   }
   lengths.train = shorter;

@@ -1,0 +1,141 @@
+#include "config/import_data.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <string_view>
+
+#include "config/import_for_test.h"
+
+namespace temper::import_test::import_data_test {
+namespace {
+
+bool Has(const std::string& text, const std::string& part) {
+  return text.find(part) != text.npos;
+}
+
+constexpr std::string_view kTemplates[] = {"alpaca", "chatml", "llama3", "zephyr"};
+
+std::string Imported(MemoryEnv& env, const std::string& text, ForeignTool tool, const ObjectiveRule* as = nullptr) {
+  const auto run = ImportRun(env, text, "f.yaml", {.tool = tool, .as = as, .templates = kTemplates});
+  return run.ok() ? run->yaml : run.status().message();
+}
+
+// trl/scripts: train_dataset is the split train, eval_dataset the split test if eval_strategy is not no.
+TEST(ImportData, AFolderOfTrlsIsReadBySplits) {
+  MemoryEnv env;
+  env.files["pref/train.jsonl"] = env.files["pref/test.jsonl"] = R"({"prompt": "a", "chosen": "b", "rejected": "c"})";
+  env.files["pref/dev.jsonl"] = "";
+  const std::string recipe = "model_name_or_path: m\ndataset_name: pref\n",
+                    evaluates = recipe + "eval_strategy: steps\neval_steps: 5\nload_best_model_at_end: true\n";
+  const std::string yaml = Imported(env, evaluates, ForeignTool::kTrl, &Dpo());
+  for (const char* line :
+       {"\ndata: pref/train.jsonl  # dataset_name\n", "\neval_data: pref/test.jsonl  # dataset_name\n",
+        "\neval_steps: 5\n", "\nload_best_model_at_end: true\n"}) {
+    EXPECT_TRUE(Has(yaml, line)) << line << yaml;
+  }
+  EXPECT_FALSE(Has(yaml, "No equivalent")) << yaml;
+  EXPECT_FALSE(Has(Imported(env, recipe, ForeignTool::kTrl, &Dpo()), "\neval_data:")) << "it does not evaluate";
+  const std::string other = Imported(env, evaluates + "dataset_test_split: validation\ndataset_train_split: train\n",
+                                     ForeignTool::kTrl, &Dpo());
+  EXPECT_TRUE(Has(other, "\neval_data: pref/dev.jsonl")) << other;
+  const std::string hub =
+      Imported(env, "model_name_or_path: m\ndataset_name: org/set\neval_strategy: steps\n", ForeignTool::kTrl, &Dpo());
+  EXPECT_TRUE(Has(hub, "TRL evaluates on the split test of it: add eval_data: org/set/test.jsonl")) << hub;
+  EXPECT_FALSE(
+      Has(Imported(env, "model_name_or_path: m\ndataset_name: org/set\neval_strategy: no\n", ForeignTool::kTrl),
+          "TRL evaluates"));
+}
+
+TEST(ImportData, AFolderOfAxolotlsIsReadByItsSplit) {
+  MemoryEnv env;
+  env.files["set/train.jsonl"] = env.files["set/test.jsonl"] = "{}";
+  const std::string yaml =
+      Imported(env, "base_model: m\ndatasets: [{path: set}]\ntest_datasets: [{path: set, split: test}]\n",
+               ForeignTool::kAxolotl);
+  EXPECT_TRUE(Has(yaml, "\ndata: set/train.jsonl  # datasets\n")) << yaml;
+  EXPECT_TRUE(Has(yaml, "\neval_data: set/test.jsonl  # test_datasets\n")) << yaml;
+  EXPECT_FALSE(Has(yaml, "No equivalent")) << yaml;
+}
+
+TEST(ImportData, StylesThatWriteTurnsByThemselvesBecomeAChatTemplate) {
+  MemoryEnv env;
+  for (const auto& [type, written] :
+       {std::pair{"llama3.ultra", "llama3"}, {"chatml.intel", "chatml"}, {"zephyr.nectar", ""}}) {
+    const std::string yaml =
+        Imported(env, fmt::format("base_model: m\nrl: dpo\ndatasets: [{{path: d.jsonl, type: {}}}]\n", type),
+                 ForeignTool::kAxolotl);
+    const std::string line = fmt::format("\nchat_template: {}  # datasets\n", written);
+    EXPECT_EQ(Has(yaml, line), *written != 0) << line << yaml;
+    EXPECT_FALSE(Has(yaml, "the model's chat template does")) << yaml;
+  }
+  const std::string alpaca =
+      Imported(env, "base_model: m\ndatasets: [{path: d.jsonl, type: alpaca}]\n", ForeignTool::kAxolotl);
+  EXPECT_TRUE(Has(alpaca, "\nchat_template: alpaca  # datasets\n")) << alpaca;
+}
+
+TEST(ImportData, FieldsThatLlamaFactoryJoinsOtherwiseAreNamed) {
+  const char* const said = "its instruction and input are joined by an empty line; LLaMA-Factory puts a line break";
+  MemoryEnv unknown = WithDatasetInfo({{"file_name", "d.json"}});
+  EXPECT_TRUE(Has(kLlamaFactory.Run("", unknown)->yaml, said));
+  MemoryEnv with_input = unknown, without = unknown;
+  with_input.files["data/d.json"] = R"([{"instruction": "a", "input": "{b", "output": "c"}])";
+  without.files["data/d.json"] = R"([{"instruction": "a", "output": "c"}])";
+  EXPECT_TRUE(Has(kLlamaFactory.Run("", with_input)->yaml, said));
+  EXPECT_FALSE(Has(kLlamaFactory.Run("", without)->yaml, said));
+  MemoryEnv turns = WithDatasetInfo({{"file_name", "d.json"}, {"formatting", "sharegpt"}});
+  EXPECT_FALSE(Has(kLlamaFactory.Run("", turns)->yaml, said));
+}
+
+// TRL's SFT masks nothing of a conversation unless assistant_only_loss is given; of a prompt and completion the prompt.
+TEST(ImportData, TrlTrainsOnEveryTokenOfMessagesAndSoDoesTheRun) {
+  MemoryEnv env;
+  env.files["d.jsonl"] = R"({"messages": [{"role": "user", "content": "a"}]})";
+  EXPECT_TRUE(Has(kTrl.Run("", env)->yaml, "\ntrain_on_prompt: true  # the default of TRL for rows with messages\n"));
+  EXPECT_FALSE(Has(kTrl.Run("assistant_only_loss: true\n", env)->yaml, "train_on_prompt: true"));
+  env.files["d.jsonl"] = R"({"prompt": "a", "completion": "b"})";
+  EXPECT_FALSE(Has(kTrl.Run("", env)->yaml, "train_on_prompt"));
+  EXPECT_FALSE(Has(kTrl.Run("", env)->yaml, "assistant_only_loss"));
+  env.files.erase("d.jsonl");
+  EXPECT_TRUE(Has(kTrl.Run("", env)->yaml, "assistant_only_loss is not given: TRL trains on every token"));
+}
+
+TEST(ImportData, TokensOfTheVocabularyNeedNoSetting) {
+  MemoryEnv env;
+  env.files["m/tokenizer.json"] = R"({"added_tokens": [{"id": 2, "content": "<|im_end|>"}]})";
+  const auto with = [&](const std::string& lines) {
+    return Imported(env, "base_model: m\ndatasets: [d.jsonl]\n" + lines, ForeignTool::kAxolotl);
+  };
+  EXPECT_TRUE(Has(with("special_tokens: {eos_token: <|im_end|>, pad_token: <pad>}\n"),
+                  "the model's tokenizer has it; a turn ends as the chat template ends it"));
+  EXPECT_TRUE(Has(with("special_tokens: {pad_token: <pad>}\n"), "padding is never read"));
+  EXPECT_TRUE(Has(with("tokens: [<|im_end|>]\n"), "# Not needed:\n#   line 3, tokens: [\"<|im_end|>\"]: the model's"));
+  const std::string unknown = with("tokens: [<|im_start|>, <|im_end|>]\n");
+  EXPECT_TRUE(Has(unknown, "the model's tokenizer has no '<|im_start|>', and")) << unknown;
+  EXPECT_TRUE(Has(unknown, "chat_template: zephyr")) << unknown;
+  const std::string far =
+      Imported(env, "model_name_or_path: org/m\ndataset_name: d.jsonl\neos_token: <|im_end|>\n", ForeignTool::kTrl);
+  EXPECT_TRUE(Has(far, "a token that the model's tokenizer has is used as it is")) << far;
+}
+
+TEST(ImportData, RolesThatAreReadAnywayAreNotListed) {
+  MemoryEnv env;
+  const auto with = [&](const std::string& entry) {
+    return Imported(env, "base_model: m\ndatasets: [{path: d.jsonl, type: chat_template, " + entry + "}]\n",
+                    ForeignTool::kAxolotl);
+  };
+  EXPECT_FALSE(Has(with("roles: {user: [user], assistant: [assistant]}"), "roles"));
+  EXPECT_FALSE(Has(with("field_messages: conversations, message_property_mappings: {role: from, content: value}, "
+                        "roles: {user: [human, user], assistant: [gpt, assistant]}"),
+                   "roles"));
+  EXPECT_TRUE(Has(with("roles: {user: [human]}"), "roles")) << "in messages this name is refused";
+  EXPECT_TRUE(Has(with("roles: {user: [customer]}"), "roles"));
+}
+
+TEST(ImportData, ARecipeWithoutDataIsNamed) {
+  MemoryEnv env;
+  EXPECT_TRUE(Has(Imported(env, "base_model: m\n", ForeignTool::kAxolotl), "the recipe names no data: add data: FILE"));
+}
+
+}  // namespace
+}  // namespace temper::import_test::import_data_test

@@ -1,0 +1,184 @@
+#include "config/import_rows.h"
+
+#include <fmt/core.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "config/foreign_tools.h"
+#include "format/yaml.h"
+
+namespace temper {
+namespace {
+
+// Whether the tool fills rows with several documents without being asked to, and how these are kept apart there.
+bool FillsRows(const Translation& run) {
+  if (run.tool() == ForeignTool::kLlamaFactory) {
+    const ForeignSetting* const stage = run.Given("stage");
+    return stage != nullptr && stage->Text() == "pt";
+  }
+  // Axolotl joins the texts of a stream (pretraining_sample_concatenation).
+  const ForeignSetting* const joins = run.Given("pretraining_sample_concatenation");
+  return run.tool() == ForeignTool::kAxolotl && run.Given("pretraining_dataset") != nullptr &&
+         (joins == nullptr || joins->value != false);
+}
+
+const ForeignSetting* PackingOf(const Translation& run) {
+  const ForeignSetting* const packing = run.Given("packing");
+  return packing != nullptr ? packing : run.Given("sample_packing");
+}
+
+// Dropout and noise are drawn by a token's place in rows of max_seq_len, so that micro-batches of several rows keep
+// that length (compile/run/row_lengths.h). One row each has the same steps.
+void CutToSingleRows(Translation& run) {
+  RunConfig& c = run.config;
+  const bool lora = c.model.method == TrainMethod::kLora;
+  const bool draws = (lora && c.lora.dropout > 0) || c.regularisation.neftune_noise_alpha > 0;
+  const int64_t rows = c.batch.per_device_train_batch_size, times = c.batch.gradient_accumulation_steps;
+  const bool several_ranks =
+      c.mesh.dp.value_or(1) * c.mesh.fsdp.value_or(1) * c.mesh.tp.value_or(1) * c.mesh.pp * c.mesh.cp.value_or(1) > 1;
+  const bool whole = several_ranks || c.machine.device == DeviceChoice::kGpu;  // rows keep their length in any case
+  if (!draws || rows < 2 || c.batch.auto_cut || whole) return;
+  c.batch.per_device_train_batch_size = 1;
+  c.batch.gradient_accumulation_steps = rows * times;
+  run.Note("per_device_train_batch_size", "cut, see above");
+  run.Note("gradient_accumulation_steps", "cut, see above");
+  run.result.changed.push_back(
+      fmt::format("a step of {0} x {1} rows is cut into {2} micro-batches of one row: with dropout or noise only these "
+                  "are padded to "
+                  "less than max_seq_len (the steps are the same)",
+                  rows, times, rows * times));
+}
+
+// The number of processes in accelerate's own configuration; 0: the file is not here, or does not say it.
+int64_t ProcessesOf(Translation& run, const ForeignSetting& launcher) {
+  const auto document = ReadYamlFile(run.env(), FoundNear(run.env(), launcher.Text(), run.file()));
+  if (!document.ok() || !document->value.is_object()) return 0;
+  const auto found = document->value.find("num_processes");
+  return found != document->value.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
+}
+
+}  // namespace
+
+void TakePadding(Translation& run, const ForeignSetting& setting, const ForeignName& foreign) {
+  if (run.SaysNothing(setting)) return;
+  const ForeignSetting* const packing = PackingOf(run);
+  const bool packed = packing == nullptr ? FillsRows(run) : packing->value == true;
+  if (packed) return run.Needless(setting, "packed rows are always max_seq_len long");
+  if (setting.name == "pad_to_sequence_len" && setting.value == true) {
+    return run.Changed(
+        setting,
+        "rows are padded to the shortest of a few lengths that holds those of a micro-batch, which trains "
+        "the same: padding is never read");
+  }
+  run.Needless(setting, foreign.note);
+}
+
+void TakeExcessLength(Translation&, const ForeignSetting&, const ForeignName&) {}  // SayWhatHappensToLongRows
+
+void TakeProcesses(Translation&, const ForeignSetting&, const ForeignName&) {}  // CompareSteps
+
+void TakeShardedRanks(Translation&, const ForeignSetting&, const ForeignName&) {}  // CompareSteps
+
+void TranslatePacking(Translation& run) {
+  const std::string_view tool = ToString(run.tool());
+  const ForeignSetting* const given = PackingOf(run);
+  const bool neat = run.IsTrue("neat_packing");
+  const bool asks = (given != nullptr && given->value == true) || neat;
+  if (asks || (given == nullptr && FillsRows(run))) {
+    if (run.tool() == ForeignTool::kLlamaFactory && !neat) {
+      run.result.changed.emplace_back(
+          "packed documents are isolated from each other; LLaMA-Factory's see each other without neat_packing");
+    } else if (!asks) {
+      run.result.changed.push_back(fmt::format(
+          "rows hold several documents, isolated from each other; those that {} joins see each other", tool));
+    }
+    return;
+  }
+  const char* const what =
+      "each document has a row of its own, padded to the shortest of a few lengths that holds those of a micro-batch. "
+      "packing: true puts several into a row, isolated from each other: faster, with fewer steps";
+  if (given == nullptr) {
+    run.SetDefault("packing", "false");
+    run.result.changed.push_back(fmt::format("packing is not given, and {} does not pack by default: {}", tool, what));
+  } else {
+    run.Changed(*given, what);
+  }
+  CutToSingleRows(run);
+}
+
+void SayWhatHappensToLongRows(Translation& run) {
+  const ForeignSetting* const strategy = run.Given("excess_length_strategy");
+  const auto say = [&](const std::string& sentence) {
+    strategy == nullptr ? run.result.changed.push_back(sentence) : run.Changed(*strategy, sentence);
+  };
+  switch (run.tool()) {
+    case ForeignTool::kAxolotl: {
+      if (strategy != nullptr && strategy->Text() == "truncate") {
+        return run.Needless(*strategy, "long conversations are cut at the end, long texts split");
+      }
+      const bool streams = run.Given("pretraining_dataset") != nullptr && run.Given("datasets") == nullptr;
+      if (streams || run.task.rule == &Reward()) {
+        if (strategy != nullptr) run.Needless(*strategy, "these rows are split, or cut at the end");
+        return;
+      }
+      const bool raises = strategy != nullptr && strategy->Text() == "raise";
+      return say(
+          fmt::format("Axolotl {} a row that is longer than sequence_len; here conversations are cut at the end, "
+                      "and texts split",
+                      raises ? "refuses" : "leaves out"));
+    }
+    case ForeignTool::kLlamaFactory: {
+      const ForeignSetting* const stage = run.Given("stage");
+      if (stage != nullptr && stage->Text() == "pt") return;
+      return say(
+          "a row that is longer than cutoff_len loses a part of its prompt and of its answer in LLaMA-Factory; here it "
+          "is cut at the end, and one whose prompt fills max_seq_len is left out");
+    }
+    case ForeignTool::kTrl:
+      if (run.task.rule != nullptr) return;
+      return say("TRL cuts a text at max_length; here the rest of it becomes further rows (conversations are cut)");
+    case ForeignTool::kAny:
+      return;
+  }
+}
+
+void CompareSteps(Translation& run) {
+  const ForeignSetting* of = nullptr;
+  int64_t processes = 1;
+  for (const char* const name : {"num_processes", "nproc_per_node", "num_gpus", "CUDA_VISIBLE_DEVICES", "nnodes"}) {
+    const ForeignSetting* const given = run.Given(name);
+    if (given == nullptr || !given->value.is_number_integer() || given->value.get<int64_t>() < 2) continue;
+    if (std::string_view(name) == "CUDA_VISIBLE_DEVICES" && of != nullptr) continue;  // which of the machine's
+    processes *= given->value.get<int64_t>();
+    of = given;
+  }
+  const ForeignSetting* const launcher = run.Given("config_file");
+  if (launcher != nullptr && of == nullptr) {
+    processes = ProcessesOf(run, *launcher);
+    if (processes == 1) return;
+    if (processes > 1) of = launcher;
+  }
+  const RunConfig& c = run.config;
+  const int64_t rows = c.batch.per_device_train_batch_size, times = c.batch.gradient_accumulation_steps;
+  if (of != nullptr) {
+    run.Changed(
+        *of, fmt::format("{0} processes have {1} rows a step; one rank has {2} here: gradient_accumulation_steps: {3} "
+                         "makes its steps the same (nprocs: {0} starts as many ranks on this machine)",
+                         processes, processes * rows * times, rows * times, processes * times));
+  }
+  for (const char* const name : {"deepspeed", "fsdp", "multi_gpu", "use_deepspeed", "use_fsdp", "config_file"}) {
+    const ForeignSetting* const given = run.Given(name);
+    if (given == nullptr || given == of || run.SaysNothing(*given)) continue;
+    if (of != nullptr) {
+      run.Needless(*given, "several ranks shard weights, gradients and states by default (mesh.fsdp)");
+      continue;
+    }
+    of = given;
+    run.Changed(*given, fmt::format("a step of N processes has N times the rows; here it has {}: multiply "
+                                    "gradient_accumulation_steps ({}) by N for the same steps, or start N ranks",
+                                    rows * times, times));
+  }
+}
+
+}  // namespace temper

@@ -1,0 +1,116 @@
+#include "config/import_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "config/import_for_test.h"
+#include "config/run_options.h"
+
+namespace temper::import_test::import_rows_test {
+namespace {
+
+bool Has(const std::string& yaml, const std::string& text) {
+  return yaml.find(text) != yaml.npos;
+}
+
+// None of the three packs unless it is asked to (LLaMA-Factory's pretraining and Axolotl's streams apart).
+TEST(ImportRows, ARecipeThatDoesNotPackStaysUnpacked) {
+  MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
+  for (const Tool* tool : {&kLlamaFactory, &kAxolotl, &kTrl}) {
+    const std::string open = tool->Run("", env)->yaml;
+    EXPECT_TRUE(Has(open, fmt::format("\npacking: false  # the default of {}\n", tool->name))) << open;
+    EXPECT_TRUE(Has(open, fmt::format("#   packing is not given, and {} does not pack by default", tool->name)))
+        << open;
+    EXPECT_TRUE(Has(open, "packing: true puts several into a row")) << open;
+    const std::string key = tool == &kAxolotl ? "sample_packing" : "packing";
+    const std::string off = tool->With(key, "false", env), on = tool->With(key, "true", env);
+    EXPECT_TRUE(Has(off, "\npacking: false")) << off;
+    EXPECT_TRUE(Has(off, "#   line 1, " + key + ": false: each document has a row of its own")) << off;
+    EXPECT_TRUE(Has(on, "\npacking: true")) << on;
+  }
+  const std::string plain = kLlamaFactory.With("stage", "pt", env);
+  EXPECT_FALSE(Has(plain, "packing: false")) << plain;
+  const std::string stream = kAxolotl.With("datasets: null\npretraining_dataset", "[d.jsonl]", env);
+  EXPECT_FALSE(Has(stream, "packing: false")) << stream;
+  EXPECT_TRUE(Has(stream, "those that Axolotl joins see each other")) << stream;
+  for (const auto& [neat, see] : {std::pair{"true", false}, {"false", true}}) {
+    const std::string yaml = kLlamaFactory.With("packing", fmt::format("true\nneat_packing: {}", neat), env);
+    EXPECT_EQ(Has(yaml, "see each other without neat_packing"), see) << yaml;
+  }
+}
+
+TEST(ImportRows, WhatIsSaidOfPaddingIsTrueOfTheRun) {
+  MemoryEnv env;
+  const std::string whole = "packed rows are always max_seq_len long", few = "the shortest of a few lengths";
+  const std::string packed = kAxolotl.With("sample_packing: true\npad_to_sequence_len", "true", env);
+  EXPECT_TRUE(Has(packed, "pad_to_sequence_len: true: " + whole)) << packed;
+  EXPECT_FALSE(Has(packed, few)) << packed;
+  for (const char* pad : {"true", "false"}) {
+    const std::string unpacked = kAxolotl.With("sample_packing: false\npad_to_sequence_len", pad, env);
+    EXPECT_FALSE(Has(unpacked, "always max_seq_len")) << unpacked;
+    EXPECT_TRUE(Has(unpacked, fmt::format("pad_to_sequence_len: {}: rows are padded to {}", pad, few))) << unpacked;
+  }
+}
+
+TEST(ImportRows, AStepThatDrawsIsCutIntoMicroBatchesOfOneRow) {
+  MemoryEnv env;
+  const std::string recipe = "adapter: lora\nlora_dropout: 0.05\nmicro_batch_size: 2\ngradient_accumulation_steps: 4\n";
+  const auto rows = [&](const std::string& text) {
+    const auto run = kAxolotl.Run(text, env);
+    EXPECT_TRUE(run.ok()) << run.status().message();
+    const auto config = ParseRunConfig(run->yaml, "run.yaml");
+    EXPECT_TRUE(config.ok()) << config.status().message();
+    return std::pair(config->batch.per_device_train_batch_size, config->batch.gradient_accumulation_steps);
+  };
+  const std::pair<int64_t, int64_t> as_given(2, 4), cut(1, 8);
+  EXPECT_EQ(rows(recipe), cut);
+  EXPECT_EQ(rows(recipe + "sample_packing: true\n"), as_given);
+  EXPECT_EQ(rows(recipe + "device: gpu\n"), as_given) << "where rows keep their length in any case";
+  EXPECT_EQ(rows("micro_batch_size: 2\ngradient_accumulation_steps: 4\n"), as_given);
+  EXPECT_EQ(rows("neftune_noise_alpha: 5\nmicro_batch_size: 2\ngradient_accumulation_steps: 4\n"), cut);
+  EXPECT_TRUE(Has(kAxolotl.Run(recipe, env)->yaml, "a step of 2 x 4 rows is cut into 8 micro-batches of one row"));
+}
+
+TEST(ImportRows, WhatTheToolDoesWithLongRowsIsSaid) {
+  MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
+  EXPECT_TRUE(Has(kAxolotl.Run("", env)->yaml, "Axolotl leaves out a row that is longer than sequence_len"));
+  EXPECT_TRUE(
+      Has(kAxolotl.With("excess_length_strategy", "drop", env), "excess_length_strategy: drop: Axolotl leaves"));
+  EXPECT_TRUE(Has(kAxolotl.With("excess_length_strategy", "raise", env), "Axolotl refuses a row"));
+  EXPECT_FALSE(Has(kAxolotl.With("excess_length_strategy", "truncate", env), "Axolotl leaves out"));
+  EXPECT_TRUE(Has(kLlamaFactory.Run("", env)->yaml, "loses a part of its prompt and of its answer in LLaMA-Factory"));
+  EXPECT_FALSE(Has(kLlamaFactory.With("stage", "pt", env), "loses a part"));
+  EXPECT_TRUE(Has(kTrl.Run("", env)->yaml, "TRL cuts a text at max_length"));
+}
+
+TEST(ImportRows, TheStepOfSeveralProcessesIsCompared) {
+  MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
+  const std::string options =
+      "--model_name_or_path m --dataset_name d.jsonl --per_device_train_batch_size 2 --gradient_accumulation_steps 8";
+  for (const auto& [launcher, processes] : {std::pair{"accelerate launch --num_processes 4", 4},
+                                            {"torchrun --nnodes 2 --nproc_per_node=4", 8},
+                                            {"CUDA_VISIBLE_DEVICES=0,1 accelerate launch", 2}}) {
+    const auto run = ImportRun(env, fmt::format("{} sft.py {}", launcher, options), "f.sh", {});
+    ASSERT_TRUE(run.ok()) << run.status().message();
+    EXPECT_TRUE(Has(run->yaml, fmt::format("{} processes have {} rows a step; one rank has 16 here: "
+                                           "gradient_accumulation_steps: {}",
+                                           processes, processes * 16, processes * 8)))
+        << run->yaml;
+  }
+  const std::string sharded =
+      kLlamaFactory.With("gradient_accumulation_steps", "2\ndeepspeed: examples/ds_z3_config.json", env);
+  EXPECT_TRUE(Has(sharded, "deepspeed: examples/ds_z3_config.json: a step of N processes has N times the rows"))
+      << sharded;
+  env.files["ds.yaml"] = "num_processes: 8\n";
+  const std::string launch = "accelerate launch --config_file {} sft.py " + options;
+  EXPECT_TRUE(Has(ImportRun(env, fmt::format(fmt::runtime(launch), "ds.yaml"), "f.sh", {})->yaml,
+                  "config_file: ds.yaml: 8 processes have 128 rows a step"));
+  EXPECT_TRUE(Has(ImportRun(env, fmt::format(fmt::runtime(launch), "none.yaml"), "f.sh", {})->yaml,
+                  "config_file: none.yaml: a step of N processes has N times the rows"));
+  const auto one = ImportRun(env, "accelerate launch --num_processes 1 sft.py " + options, "f.sh", {});
+  EXPECT_FALSE(Has(one->yaml, "processes")) << one->yaml;
+}
+
+}  // namespace
+}  // namespace temper::import_test::import_rows_test
