@@ -13,7 +13,9 @@ class Import : public Workplace {
     const Ended imported = Temper(arguments);
     EXPECT_EQ(imported.code, 0) << imported.err;
     const Ended plan = Temper({"plan", "run.yaml", "--device", "cpu"});
-    EXPECT_EQ(plan.code, 0) << plan.err;
+    // Most of these recipes name data that is not here.
+    EXPECT_TRUE(plan.code == 0 || plan.out.find("\nthe run would be refused because of its data: ") != plan.out.npos)
+        << plan.err << plan.out;
     return Slurp("run.yaml");
   }
 };
