@@ -10,6 +10,7 @@
 #include "model/adapted_model.h"
 #include "model/base_format.h"
 #include "program/program_names.h"
+#include "run/columns_of_run.h"
 #include "run/data_report.h"
 #include "run/expand_sources.h"
 #include "run/machine.h"
@@ -141,10 +142,14 @@ Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ForwardT
   if (kind == ProgramKind::kEval && objective.has(ProgramKind::kReference)) {
     TEMPER_ASSIGN_OR_RETURN(reference, ReferenceFor(task, objective, model, options.choice.model, row));
   }
+  const RowUse use = UseOf(objective, kind, s.row_template);
+  s.columns =
+      ColumnsAsTrained(PosixEnv(), options.choice.adapter.empty() ? options.choice.model : options.choice.adapter,
+                       s.data, s.columns, use);
   TEMPER_ASSIGN_OR_RETURN(RunData data, LoadRunData(PosixEnv(), model,
                                                     {.sources = s.data,
                                                      .columns = s.columns,
-                                                     .use = UseOf(objective, kind, s.row_template),
+                                                     .use = use,
                                                      .max_seq_len = row,
                                                      .train_on_prompt = s.train_on_prompt,
                                                      .skip_bad_rows = s.skip_bad_rows,

@@ -30,6 +30,17 @@ Result<Bytes> TextSize(const std::string& path, Bytes most) {
   return size;
 }
 
+Result<Bytes> TextSize(const RunConfig& config, const DataSources& sources, const char* option, Bytes most) {
+  TEMPER_ASSIGN_OR_RETURN(const auto inputs,
+                          FindInputs(PosixEnv(), sources, config.data.columns, RowUseOf(config), option));
+  Bytes size;
+  for (const DataInput& input : inputs) {
+    TEMPER_ASSIGN_OR_RETURN(const Bytes one, TextSize(input.path, most));
+    size += one;
+  }
+  return size;
+}
+
 }  // namespace
 
 Result<RunData> ReadData(const TrainSetup& setup) {
@@ -42,23 +53,25 @@ Result<RunData> ReadData(const TrainSetup& setup) {
   return LoadRunData(PosixEnv(), setup.model, TrainingData(config));
 }
 
-std::optional<RunData> SmallData(const TrainSetup& setup) {
+Result<std::optional<RunData>> SmallData(const TrainSetup& setup) {
   const RunConfig& config = setup.run.config;
-  if (config.data.data.empty() || setup.model.folder().empty()) return std::nullopt;
-  Bytes size;
-  for (const DataSource& source : config.data.data) {
-    const auto text = TextSize(source.path, kReadUnasked);
-    if (!text.ok()) return std::nullopt;
-    size += *text;
-  }
+  std::optional<RunData> data;
+  if (config.data.data.empty() || setup.model.folder().empty()) return data;
+  TEMPER_ASSIGN_OR_RETURN(Bytes size, TextSize(config, config.data.data, "data", kReadUnasked));
   if (size > kReadUnasked) {
     LogInfo("run         add --read_data for its steps and hours: its data is large, and is not read unasked");
-    return std::nullopt;
+    return data;
   }
-  Result<RunData> data = ReadData(setup);
-  if (data.ok()) return *std::move(data);
-  LogWarning("the run would be refused because of its data: " + data.status().message());
-  return std::nullopt;
+  TEMPER_ASSIGN_OR_RETURN(data, ReadData(setup));
+  if (config.data.eval_data.empty()) return data;
+  TEMPER_ASSIGN_OR_RETURN(const Bytes held_out,
+                          TextSize(config, config.data.eval_data, "eval_data", kReadUnasked - size));
+  if (size + held_out > kReadUnasked) return data;
+  DataRequest request = TrainingData(config);
+  request.sources = config.data.eval_data;
+  request.option = "eval_data";
+  TEMPER_RETURN_IF_ERROR(LoadRunData(PosixEnv(), setup.model, request).status());
+  return data;
 }
 
 Result<std::optional<RunLength>> LengthOf(const RunConfig& config, const std::optional<RunData>& data, int64_t rows,
@@ -78,9 +91,11 @@ Result<std::optional<RunLength>> LengthOf(const RunConfig& config, const std::op
   Packing packing(store, split.train, options);
   const double of_epoch = packing.efficiency() * static_cast<double>(packing.rows() * row);
   TEMPER_ASSIGN_OR_RETURN(const StepCount steps, StepsOf(packing, seed, rows, config.length.num_train_epochs, most));
+  TEMPER_ASSIGN_OR_RETURN(const PackedRows packed,
+                          PackedRowsOf(config, SamplesPerEpoch(split.train, options.passes), packing.rows(), rows));
   const double epochs = static_cast<double>(steps.total) / static_cast<double>(steps.per_epoch);
-  return std::optional(
-      RunLength{.steps = steps.total, .steps_per_epoch = steps.per_epoch, .tokens = epochs * of_epoch});
+  return std::optional(RunLength{
+      .steps = steps.total, .steps_per_epoch = steps.per_epoch, .tokens = epochs * of_epoch, .packed = packed});
 }
 
 Result<RowFill> FillOf(const RunConfig& config, const RunData& data) {

@@ -14,8 +14,8 @@ namespace temper {
 
 // Errors: the run names no data, or has no tokenizer; those of `temper train`.
 Result<RunData> ReadData(const TrainSetup& setup);
-// The run's data, where it is small and can be read; says what `temper train` would find wrong with it.
-std::optional<RunData> SmallData(const TrainSetup& setup);
+// The run's data, where it is small. Errors: those of `temper train`, also of its evaluation data.
+Result<std::optional<RunData>> SmallData(const TrainSetup& setup);
 
 // The steps of the run, whose step has `rows`; without its data if max_steps says them, for `tokens_per_step`.
 Result<std::optional<RunLength>> LengthOf(const RunConfig& config, const std::optional<RunData>& data, int64_t rows,

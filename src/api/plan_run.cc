@@ -43,8 +43,32 @@ Bytes AvailableFor(const CompiledRun& run, const RunConfig& c) {
   return ranks > 1 && ranks != c.machine.nprocs ? Bytes{} : ShareOf(FindAvailableMemory(), ranks).bytes;
 }
 
-Result<PlanFacts> PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, const std::optional<RowFill>& fill,
-                              const std::optional<RunData>& data) {
+// The run, the machines that it is planned for, and what is known of its data.
+struct Planning {
+  const PlanOptions& options;
+  TrainSetup setup;
+  std::optional<Cluster> cluster;
+  std::optional<RowFill> fill;
+  std::optional<RunData> data;
+  std::vector<std::string> refusals;  // PlanFacts
+  std::optional<Planner> planner;     // with a cluster
+  int ranks = 1;
+
+  const RunConfig& config() const { return setup.run.config; }
+};
+
+// What `temper train` would say of the run's length, once it is known.
+void NoteLength(const RunConfig& config, const RunLength& length, std::vector<std::string>* refusals) {
+  if (const Status steps = CheckSteps(config, length.steps); !steps.ok()) {
+    refusals->push_back("because of its length: " + steps.message());
+    return;
+  }
+  for (const std::string& warning : StepWarnings(config, length.steps, length.packed)) LogWarning(warning);
+}
+
+Result<PlanFacts> PlanFactsOf(const Planning& plan, const CompiledRun& run) {
+  const TrainSetup& setup = plan.setup;
+  const std::optional<RowFill>& fill = plan.fill;
   const RunConfig& c = setup.run.config;
   PlanFacts facts{.model = c.model.model,
                   .architecture = setup.model.model().facts().architecture,
@@ -76,7 +100,9 @@ Result<PlanFacts> PlanFactsOf(const TrainSetup& setup, const CompiledRun& run, c
   facts.tokens = step.tokens;
   facts.model_flops = step.model_flops;
   const int64_t rows = facts.rows * facts.micro_batches * facts.data_ranks;
-  TEMPER_ASSIGN_OR_RETURN(facts.length, LengthOf(c, data, rows, facts.tokens));
+  TEMPER_ASSIGN_OR_RETURN(facts.length, LengthOf(c, plan.data, rows, facts.tokens));
+  facts.refusals = plan.refusals;
+  if (facts.length) NoteLength(c, *facts.length, &facts.refusals);
   return facts;
 }
 
@@ -97,6 +123,7 @@ class Report {
   const PlanFace& face() const { return face_; }
 
   PlanResult result;
+  std::vector<std::string> refusals;  // PlanFacts
 
  private:
   const PlanFace& face_;
@@ -149,7 +176,9 @@ Status ReportSearch(const Planner& planner, const TrainSetup& setup, const PlanO
 }
 
 // What holds of a step wherever it runs.
-void NoteStep(const CompiledRun& run, const PlanFacts& facts, PlanResult* result) {
+void NoteStep(const CompiledRun& run, const PlanFacts& facts, Report* report) {
+  report->refusals = facts.refusals;
+  PlanResult* const result = &report->result;
   const Program& train = run.train();
   result->device_bytes = train.arena_bytes.v;
   result->host_bytes = train.host.bytes.v;
@@ -223,28 +252,37 @@ std::jthread ExplainWaiting() {
   });
 }
 
-// Says what `temper train` would find wrong with the headers of the model's weights, where they are there.
-void CheckWeights(TrainSetup& setup) {
+// What `temper train` would find wrong with the headers of the model's weights, where they are there.
+void CheckWeights(Planning* plan) {
+  TrainSetup& setup = plan->setup;
   const std::string& folder = setup.model.folder();
   const auto has = [&](const char* file) { return !folder.empty() && PosixEnv().IsFile(JoinPath(folder, file)); };
   if (!setup.reads_weights() || !(has("model.safetensors") || has("model.safetensors.index.json"))) return;
   if (const Status status = setup.model.OpenWeights(); !status.ok()) {
-    LogWarning("the run would be refused because of its weights: " + status.message());
+    plan->refusals.push_back("because of its weights: " + status.message());
   }
 }
 
-// The run, the machines that it is planned for, and what is known of its data.
-struct Planning {
-  const PlanOptions& options;
-  TrainSetup setup;
-  std::optional<Cluster> cluster;
-  std::optional<RowFill> fill;
-  std::optional<RunData> data;
-  std::optional<Planner> planner;  // with a cluster
-  int ranks = 1;
-
-  const RunConfig& config() const { return setup.run.config; }
-};
+// Reads the data where that is asked for, or takes no time and is of use.
+Status LookAtData(bool reads_small, Planning* plan) {
+  Status status = plan->setup.data;
+  if (plan->options.read_data) {
+    TEMPER_ASSIGN_OR_RETURN(plan->data, ReadData(plan->setup));
+    TEMPER_ASSIGN_OR_RETURN(plan->fill, FillOf(plan->config(), *plan->data));
+  } else if (status.ok() && reads_small) {
+    auto data = SmallData(plan->setup);
+    status = data.status();
+    if (data.ok()) plan->data = *std::move(data);
+  }
+  if (status.ok()) return OkStatus();
+  // A plan for other machines may be made where the data is not.
+  if (status.code() == StatusCode::kNotFound && plan->cluster && !plan->cluster->shared) {
+    LogInfo("note        the run's steps are not known: " + status.message());
+  } else {
+    plan->refusals.push_back("because of its data: " + status.message());
+  }
+  return OkStatus();
+}
 
 // Refuses options that need what is not there.
 Status CheckOptions(const Planning& plan) {
@@ -292,8 +330,8 @@ Status ReportStep(const Planning& plan, const Ranks& alone, Report* report) {
   if (!run.room.ok()) report->result.why_not = run.room.message();
   if (options.sharding) return ReportSharding(plan.setup, run, report);
   if (!plan.cluster) WarnOfScalarKernels(run, config.machine.device);
-  TEMPER_ASSIGN_OR_RETURN(const PlanFacts facts, PlanFactsOf(plan.setup, run, plan.fill, plan.data));
-  NoteStep(run, facts, &report->result);
+  TEMPER_ASSIGN_OR_RETURN(const PlanFacts facts, PlanFactsOf(plan, run));
+  NoteStep(run, facts, report);
   if (options.program) {
     report->Write(PrintProgram(run.train()));
   } else {
@@ -326,7 +364,7 @@ Status ReportOnCluster(const Planning& plan, std::jthread waiting, Report* repor
   if (!options.trace.empty()) {
     TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), options.trace, TraceText(forecast.simulation)));
   }
-  TEMPER_ASSIGN_OR_RETURN(const PlanFacts facts, PlanFactsOf(plan.setup, planned.run, plan.fill, plan.data));
+  TEMPER_ASSIGN_OR_RETURN(const PlanFacts facts, PlanFactsOf(plan, planned.run));
   const Program& train = planned.run.train();
   if (!options.html.empty()) {
     std::vector<TraceRow> measured;
@@ -337,7 +375,7 @@ Status ReportOnCluster(const Planning& plan, std::jthread waiting, Report* repor
     }
     TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(PosixEnv(), options.html, PlanPage(train, facts, on, measured)));
   }
-  NoteStep(planned.run, facts, &report->result);
+  NoteStep(planned.run, facts, report);
   report->result.fits = forecast.fits;
   if (!forecast.fits) {
     report->result.why_not =
@@ -350,6 +388,14 @@ Status ReportOnCluster(const Planning& plan, std::jthread waiting, Report* repor
   }
   report->WriteEither(PlanText(train, facts, on), PlanJson(train, facts, on), options.json);
   return OkStatus();
+}
+
+// At the end, where they are read. `shown`: the report says them.
+void SayRefusals(bool shown, Report* report) {
+  for (const std::string& refusal : report->refusals) {
+    if (!shown) LogWarning("the run would be refused " + refusal);
+  }
+  if (!report->refusals.empty()) report->result.why_not = report->refusals.front();
 }
 
 }  // namespace
@@ -365,26 +411,23 @@ Result<PlanResult> PlanRun(RunRequest request, const PlanOptions& options, const
   const Ranks alone;  // also if a launcher started several
   TEMPER_ASSIGN_OR_RETURN(TrainSetup setup, SetUpTraining(std::move(request), Purpose::kPlan, alone, facts_of));
   Planning plan{.options = options, .setup = std::move(setup), .cluster = std::move(cluster)};
-  CheckWeights(plan.setup);
+  CheckWeights(&plan);
   const RunConfig& config = plan.config();
   const bool measured = options.cluster.empty() && plan.cluster;
   const bool elsewhere = measured && plan.cluster->shared && config.machine.device == DeviceChoice::kGpu;
   if (elsewhere || (measured && RanksOn(*plan.cluster, config) > plan.cluster->devices())) plan.cluster.reset();
   TEMPER_RETURN_IF_ERROR(CheckOptions(plan));
   const bool shows_step = options.sharding || options.program;
-  if (options.read_data) {
-    TEMPER_ASSIGN_OR_RETURN(plan.data, ReadData(plan.setup));
-    TEMPER_ASSIGN_OR_RETURN(plan.fill, FillOf(config, *plan.data));
-  } else if (!shows_step && options.search.empty()) {
-    plan.data = SmallData(plan.setup);
-  }
+  TEMPER_RETURN_IF_ERROR(LookAtData(/*reads_small=*/!shows_step && options.search.empty(), &plan));
   std::jthread waiting = face.explains_waiting ? ExplainWaiting() : std::jthread();
   Report report(face);
+  report.refusals = plan.refusals;
   if (plan.cluster) {
     TEMPER_ASSIGN_OR_RETURN(std::optional<RunRates> rates, RatesOnCluster(config, *plan.cluster));
     plan.planner.emplace(plan.setup.model.model(), *plan.cluster, plan.fill.value_or(RowFill()), std::move(rates));
     if (!options.search.empty() && !shows_step) {
       TEMPER_RETURN_IF_ERROR(ReportSearch(*plan.planner, plan.setup, options, &report));
+      SayRefusals(/*shown=*/false, &report);
       return std::move(report.result);
     }
   }
@@ -392,6 +435,7 @@ Result<PlanResult> PlanRun(RunRequest request, const PlanOptions& options, const
   TEMPER_RETURN_IF_ERROR(CutPlanned(alone, &plan));
   TEMPER_RETURN_IF_ERROR(shows_step || !plan.cluster ? ReportStep(plan, alone, &report)
                                                      : ReportOnCluster(plan, std::move(waiting), &report));
+  SayRefusals(/*shown=*/!shows_step && !options.json, &report);
   return std::move(report.result);
 }
 

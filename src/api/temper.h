@@ -138,7 +138,7 @@ Result<TrainResult> Train(const Settings& settings, Observer* observer = nullptr
 struct PlanResult {
   // Into the memory of the machines that it was planned for, as far as that is known; absent where the text is all.
   std::optional<bool> fits;
-  std::string why_not;       // what the run would be refused for
+  std::string why_not;       // what the run would be refused for; not only memory
   int64_t device_bytes = 0;  // that a step reserves on a rank, and outside its device
   int64_t host_bytes = 0, disk_bytes = 0;
   int64_t parameters = 0, trained_parameters = 0;

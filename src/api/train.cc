@@ -160,14 +160,16 @@ Result<StepCount> CountSteps(TrainingRun& run) {
   TEMPER_ASSIGN_OR_RETURN(const StepCount steps,
                           StepsOf(rows, static_cast<uint64_t>(c.machine.seed), run.RowsPerStep(),
                                   c.length.num_train_epochs, c.length.max_steps.value_or(-1), done));
-  TEMPER_RETURN_IF_ERROR(ScheduleOf(c, steps.total).status());
-  TEMPER_RETURN_IF_ERROR(CheckCadence(c, steps.total));
+  TEMPER_RETURN_IF_ERROR(CheckSteps(c, steps.total));
   LogInfo(fmt::format("rows        {}{} of {} tokens, {:.1f} % filled; {} per epoch, {} in all; {} hold their order",
                       rows.rows_vary() ? "some " : "", Counted(rows.rows(), "row"), *c.data.max_seq_len,
                       100 * rows.efficiency(), Counted(steps.per_epoch, "step"), Counted(steps.total, "step"),
                       ToString(rows.memory())));
   LogRowLengths(run, rows);
-  if (const auto warning = ShortRunWarning(c, steps.total)) LogWarning(*warning);
+  TEMPER_ASSIGN_OR_RETURN(
+      const PackedRows packed,
+      PackedRowsOf(c, SamplesPerEpoch(run.split.train, run.Packing().passes), rows.rows(), run.RowsPerStep()));
+  for (const std::string& warning : StepWarnings(c, steps.total, packed)) LogWarning(warning);
   if (!run.setup.resume) return steps;
   rows.Pack(static_cast<uint64_t>(c.machine.seed), done.at.epoch);
   TEMPER_ASSIGN_OR_RETURN(const auto changes,

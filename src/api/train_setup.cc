@@ -49,8 +49,8 @@ Status CheckDataFiles(Env& env, const RunConfig& config) {
 }
 
 // Folders and patterns become the files that they stand for, so that the saved configuration names what was trained on.
-// The first rank looks for all; its `folder` must keep what is found. A plan may name files that do not exist yet.
-Status ExpandData(const Ranks& ranks, Purpose purpose, const std::optional<OutputFolder>& folder,
+// The first rank looks for all; its `folder` must keep what is found.
+Status ExpandData(const Ranks& ranks, const std::optional<OutputFolder>& folder,
                   const std::optional<ResumePoint>& resume, RunConfig& config) {
   Status expanded;
   for (const auto& [option, member] :
@@ -63,8 +63,8 @@ Status ExpandData(const Ranks& ranks, Purpose purpose, const std::optional<Outpu
                                 .split = member == &RunConfig::Data::data ? config.data.split : std::string(),
                                 .for_training = member == &RunConfig::Data::data,
                                 .before = resume ? &(resume->data().*member) : nullptr});
+    expanded = files.status();
     if (files.ok()) sources = *std::move(files);
-    if (purpose == Purpose::kTrain) expanded = files.status();
     for (const DataSource& source : sources) {
       if (folder && expanded.ok()) expanded = folder->CheckKeeps(option, source.path);
     }
@@ -243,7 +243,9 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
       if (ranks.first()) templates_of = resume->templates_of();
     }
   }
-  TEMPER_RETURN_IF_ERROR(ExpandData(ranks, purpose, folder, resume, config));
+  // A plan may name files that do not exist yet: it says so, and goes on.
+  Status data = ExpandData(ranks, folder, resume, config);
+  if (purpose == Purpose::kTrain) TEMPER_RETURN_IF_ERROR(data);
   const bool all_from_checkpoint = resume && config.model.method == TrainMethod::kFull;
   TEMPER_ASSIGN_OR_RETURN(
       OpenedModel model,
@@ -263,10 +265,9 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
   if (const auto& head = model.class_head(); head && head->classes.size() > 1) {
     LogInfo(fmt::format("classes     {}: {}", head->classes.size(), head->classes.ToText()));
   }
-  if (purpose == Purpose::kTrain) {
-    TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckDataFiles(PosixEnv(), config) : OkStatus()));
-    TEMPER_RETURN_IF_ERROR(ranks.Agree(ranks.first() ? CheckTokenizer(PosixEnv(), model, config) : OkStatus()));
-  }
+  if (data.ok() && ranks.first()) data = CheckDataFiles(PosixEnv(), config);
+  if (data.ok() && ranks.first() && !model.folder().empty()) data = CheckTokenizer(PosixEnv(), model, config);
+  if (purpose == Purpose::kTrain) TEMPER_RETURN_IF_ERROR(ranks.Agree(data));
   if (folder) TEMPER_RETURN_IF_ERROR(folder->CheckKeeps("base model", model.folder()));
   TEMPER_ASSIGN_OR_RETURN(RunFacts facts, facts_of ? facts_of(config) : CommonFacts(ranks, config));
   facts.model_max_seq_len = model.model().facts().max_positions;
@@ -289,7 +290,12 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
   TEMPER_ASSIGN_OR_RETURN(const auto idle, IdleSettings(model.model(), run.config));
   for (const std::string& setting : idle) LogWarning(setting);
   for (const std::string& note : model.model().facts().training_notes) LogInfo("note        " + note);
-  return TrainSetup{ranks, std::move(run), std::move(model), std::move(folder), std::move(resume)};
+  return TrainSetup{ranks,
+                    std::move(run),
+                    std::move(model),
+                    std::move(folder),
+                    std::move(resume),
+                    purpose == Purpose::kPlan ? std::move(data) : OkStatus()};
 }
 
 }  // namespace

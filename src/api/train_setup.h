@@ -28,6 +28,8 @@ struct TrainSetup {
   std::optional<OutputFolder> folder;
   // Only for `train`.
   std::optional<ResumePoint> resume;
+  // Only for `plan`: what `train` would say of the data's files before it reads them.
+  Status data = {};
 
   // Whether weights come from the model's files: not random, nor all from a checkpoint.
   bool reads_weights() const {

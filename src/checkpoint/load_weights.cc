@@ -297,6 +297,12 @@ Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weig
   return OkStatus();
 }
 
+bool IsIgnored(std::string_view name, std::span<const std::string> ignored) {
+  return std::any_of(ignored.begin(), ignored.end(), [&](const std::string& part) {
+    return name.ends_with(part) || (part.ends_with('.') && name.find(part) != name.npos);
+  });
+}
+
 std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<const FileTensor> tensors,
                                        std::span<const std::string> ignored) {
   std::set<std::string_view> known;
@@ -307,10 +313,7 @@ std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<cons
   std::vector<std::string> unused;
   for (const ModelWeights::Entry& e : files.entries()) {
     const std::string& name = e.tensor->name;
-    const bool follows = std::any_of(ignored.begin(), ignored.end(), [&](const auto& part) {
-      return name.ends_with(part) || (part.ends_with('.') && name.find(part) != name.npos);
-    });
-    if (!follows && !known.contains(name)) unused.push_back(name);
+    if (!IsIgnored(name, ignored) && !known.contains(name)) unused.push_back(name);
   }
   return unused;
 }

@@ -42,7 +42,10 @@ Status CheckTensors(const ModelWeights& files, std::span<const FileTensor> tenso
 Status LoadWeights(const ModelWeights& files, std::span<const StoredWeight> weights, const BufferLookup& buffer,
                    const std::function<void(Bytes, Bytes)>& progress = nullptr);
 
-// Names in `files` that no tensor of the model has, sorted: worth a warning. Leaves out names that end with one of
+// Whether a name ends with one of `ignored`, or has one that ends in a dot.
+bool IsIgnored(std::string_view name, std::span<const std::string> ignored);
+
+// Names in `files` that no tensor of the model has, sorted: worth a warning. Leaves out those that are
 // `ignored`.
 std::vector<std::string> UnusedTensors(const ModelWeights& files, std::span<const FileTensor> tensors,
                                        std::span<const std::string> ignored = {});

@@ -158,8 +158,11 @@ Status MergedWeights::Plan() {
     taken.insert(weight.aliases.begin(), weight.aliases.end());
     const auto own = modules.find(weight.name);
     const bool tied = weight.name == spec_->head_tensor && !is_heads(weight.name);
-    // A tied table may be stored under the head's name alone; transformers writes it under the embedding's.
-    const std::string name = tied && is_heads(entry.tensor->name) ? weight.name : entry.tensor->name;
+    // A tied table may be stored under the name of a head alone, which the model of classes has not; transformers
+    // writes it under the embedding's.
+    const std::string& stored = entry.tensor->name;
+    const bool as_head = (tied && is_heads(stored)) || IsIgnored(stored, spec_->ignored);
+    const std::string name = as_head ? weight.name : stored;
     using Readers = TrainedCopy::Readers;
     const ModelWeights::Entry table = CopyOf(weight.name, Readers::kEmbedding);
     TEMPER_RETURN_IF_ERROR(Add(name, weight.name, entry, table, own == modules.end() ? Merge() : own->second));

@@ -6,13 +6,14 @@
 #include <cstdio>
 
 #include "base/progress_text.h"
+#include "cli/run_file.h"
 #include "format/quoted.h"
 
 namespace temper {
 
 namespace {
 
-// A first word becomes the option "model"; any other word is an error.
+// A first word becomes the option "model", or sets what the file of a run says; any other word is an error.
 Status TakeWords(CommandLine& line, const Command& command, const OptionSet& options) {
   std::vector<std::string> words = std::move(line.positional);
   line.positional.clear();
@@ -21,13 +22,18 @@ Status TakeWords(CommandLine& line, const Command& command, const OptionSet& opt
       return InvalidArgument(fmt::format("command line: '{}' needs two dashes: --{}", word, word));
     }
   }
-  if (!words.empty() && command.first_word == FirstWord::kModel) {
-    line.settings.insert(line.settings.begin(), {"model", words[0]});
+  const bool takes_model = TakesModel(command.first_word);
+  if (!words.empty() && takes_model) {
+    if (IsRunFile(words[0])) {
+      TEMPER_RETURN_IF_ERROR(TakeRunFile(words[0], command, options));
+    } else {
+      line.settings.insert(line.settings.begin(), {"model", words[0]});
+    }
     words.erase(words.begin());
   }
   if (words.empty()) return OkStatus();
   return InvalidArgument(fmt::format("{} is not an option: this command takes {}--option value", Quoted(words[0]),
-                                     command.first_word == FirstWord::kModel ? "one model, then " : "only "));
+                                     takes_model ? "one model, then " : "only "));
 }
 
 }  // namespace

@@ -14,7 +14,7 @@
 namespace temper {
 
 // Reads `arguments` into the options of `groups`; a first word without dashes is the option "model" of a command that
-// takes one. nullopt: --help was given and printed.
+// takes one, or the file of a run. nullopt: --help was given and printed.
 Result<std::optional<CommandLine>> ReadCommandOptions(const Arguments& arguments, std::vector<OptionGroup> groups,
                                                       const Command& command);
 

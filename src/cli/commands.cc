@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/standard_streams.h"
 #include "format/quoted.h"
+#include "objective/objective.h"
 
 namespace temper {
 namespace {
@@ -28,8 +29,37 @@ std::string Usage() {
   return text + "\n`temper COMMAND --help` lists the options of a command.\n";
 }
 
+// Commands of LLaMA-Factory, Axolotl, TRL and others, and what does it here.
+struct ForeignCommand {
+  const char *names, *here;
+};
+constexpr ForeignCommand kForeignCommands[] = {
+    {"finetune fine-tune lora pretrain pt", "temper train"},
+    {"merge merge-lora merge_lora quantize convert fuse", "temper export MODEL --output_dir FOLDER"},
+    {"evaluate evaluation benchmark lm-eval", "temper eval MODEL --data FILE"},
+    {"inference infer predict run", "temper generate MODEL, or temper chat MODEL"},
+    {"serve webui webchat api vllm-serve", "temper chat MODEL; a server reads what temper export writes"},
+    {"preprocess tokenize", "temper data preview; temper train makes the tokens itself, and keeps them"},
+    {"env info", "temper doctor"},
+    {"config init", "temper train RUN.yaml; temper import FILE makes one of another tool's file"},
+};
+
+bool HasWord(std::string_view words, std::string_view word) {
+  for (size_t at = words.find(word); at != words.npos; at = words.find(word, at + 1)) {
+    const bool begins = at == 0 || words[at - 1] == ' ', ends = at + word.size() == words.size();
+    if (begins && (ends || words[at + word.size()] == ' ')) return true;
+  }
+  return false;
+}
+
 // "; did you mean 'train'?", or a hint at --help.
 std::string CommandAdvice(const std::string& name) {
+  for (const ObjectiveRule* const task : Objectives()) {
+    if (name == task->name) return fmt::format("; write temper train --task {}", name);
+  }
+  for (const auto& [names, here] : kForeignCommands) {
+    if (!name.empty() && HasWord(names, name)) return fmt::format("; here it is {}", here);
+  }
   for (const Command* c : kCommands) {
     if (name.size() <= 16 && EditDistance(name, c->name) <= 1 + name.size() / 5) {
       return fmt::format("; did you mean '{}'?", c->name);

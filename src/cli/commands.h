@@ -25,7 +25,18 @@ inline constexpr int kExitStoppedByTerm = 75;  // EX_TEMPFAIL of sysexits.h: run
 inline constexpr int kExitStoppedByInt = 130;  // 128 + SIGINT
 
 // What a command's first word is, where it takes one without dashes.
-enum class FirstWord { kNone, kYamlFile, kModel, kOneOf };
+enum class FirstWord {
+  kNone,
+  kYamlFile,
+  // A model, or the file of a run (cli/run_file.h): what that has trained.
+  kModel,
+  kModelToMeasure,  // the same, with the data and the options of the run
+  kModelToTrain,    // what the run begins with, likewise
+  kOneOf,
+};
+constexpr bool TakesModel(FirstWord word) {
+  return word == FirstWord::kModel || word == FirstWord::kModelToMeasure || word == FirstWord::kModelToTrain;
+}
 
 using OptionsReader = std::function<void(const OptionSet&)>;
 

@@ -64,7 +64,7 @@ std::string Names() {
 }
 
 bool TakesPath(const Command& command) {
-  return command.first_word == FirstWord::kYamlFile || command.first_word == FirstWord::kModel;
+  return command.first_word == FirstWord::kYamlFile || TakesModel(command.first_word);
 }
 
 std::string Bash() {

@@ -17,6 +17,7 @@
 #include "data/label_search.h"
 #include "data/packing.h"
 #include "data/preview.h"
+#include "run/columns_of_run.h"
 #include "run/data.h"
 #include "run/data_report.h"
 #include "run/expand_sources.h"
@@ -28,9 +29,9 @@ namespace temper {
 namespace {
 
 constexpr char kDataUsage[] =
-    "usage: temper data preview MODEL --data FILE [--option value ...]\n\n"
+    "usage: temper data preview MODEL|RUN.yaml --data FILE [--option value ...]\n\n"
     "Shows samples as the model is trained on them: text that counts toward the loss is highlighted, the rest is "
-    "dim.\n";
+    "dim.\nThe file of a run gives the model, the data and all options that a run has, too.\n";
 
 struct PreviewSettings {
   ModelChoice choice;
@@ -88,7 +89,7 @@ struct PreviewSettings {
 
 Result<int> Preview(const Arguments& arguments) {
   if (arguments.empty() || (arguments[0] != "preview" && arguments[0] != "--help" && arguments[0] != "-h")) {
-    return InvalidArgument("temper data has one subcommand: temper data preview MODEL --data FILE");
+    return InvalidArgument("temper data has one subcommand: temper data preview MODEL --data FILE, or RUN.yaml");
   }
   PreviewSettings settings;
   const Arguments rest(arguments.begin() + (arguments[0] == "preview"), arguments.end());
@@ -122,6 +123,8 @@ Result<int> Preview(const Arguments& arguments) {
     };
   }
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), with_classes));
+  const RowUse use = RowUseOf(*task, row_template);
+  settings.columns = ColumnsAsTrained(PosixEnv(), choice.model, sources, columns, use);
   const int64_t row = max_seq_len.value_or(DefaultMaxSeqLen(model.model().facts().max_positions));
   std::map<int64_t, std::vector<std::string>> unknown;  // by sample: the text of its unknown tokens
   const auto keep_unknown = [&](int64_t sample, const Sample& made) {
@@ -130,7 +133,7 @@ Result<int> Preview(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
                                                           {.sources = sources,
                                                            .columns = columns,
-                                                           .use = RowUseOf(*task, row_template),
+                                                           .use = use,
                                                            .max_seq_len = row,
                                                            .train_on_prompt = train_on_prompt,
                                                            .skip_bad_rows = skip_bad_rows,
@@ -178,7 +181,7 @@ Result<int> Preview(const Arguments& arguments) {
 const Command kDataCommand = {.name = "data",
                               .summary = "preview: show a data file as the model is trained on it",
                               .usage = kDataUsage,
-                              .first_word = FirstWord::kModel,
+                              .first_word = FirstWord::kModelToTrain,
                               .words = "preview",
                               .run = Preview,
                               .read_options = ReadOptionsOf<PreviewSettings>};

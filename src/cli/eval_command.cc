@@ -12,13 +12,14 @@ namespace temper {
 namespace {
 
 constexpr char kEvalUsage[] =
-    "usage: temper eval MODEL --data FILE [--option value ...]\n\n"
+    "usage: temper eval MODEL|RUN.yaml --data FILE [--option value ...]\n\n"
     "Prints {\"eval_loss\", \"perplexity\", \"token_accuracy\", \"tokens\", \"samples\"} on stdout. Of a model that "
     "judges texts:\n{\"eval_loss\", \"accuracy\", \"f1_macro\", \"samples\"}, of two classes also \"f1_binary\", that "
     "of the "
     "second;\nof a reward model, on pairs of answers: {\"eval_loss\", \"rewards/chosen\", \"rewards/rejected\", "
     "\"accuracy\", \"margin\", \"samples\"};\nwith --task dpo, simpo, orpo or kto, on preferences: {\"eval_loss\", "
-    "\"rewards/chosen\", \"rewards/rejected\", \"rewards/margins\", ..., \"samples\"}.\n";
+    "\"rewards/chosen\", \"rewards/rejected\", \"rewards/margins\", ..., \"samples\"}.\n"
+    "The file of a run gives what it has trained (its output_dir), its eval_data, and its options.\n";
 
 Result<int> Eval(const Arguments& arguments) {
   EvaluationSettings settings;
@@ -45,7 +46,7 @@ Result<int> Eval(const Arguments& arguments) {
 const Command kEvalCommand = {.name = "eval",
                               .summary = "loss and perplexity on a data file",
                               .usage = kEvalUsage,
-                              .first_word = FirstWord::kModel,
+                              .first_word = FirstWord::kModelToMeasure,
                               .words = "",
                               .run = Eval,
                               .read_options = ReadOptionsOf<EvaluationSettings>};

@@ -11,6 +11,7 @@
 #include "cli/commands.h"
 #include "config/foreign_tools.h"
 #include "config/import.h"
+#include "config/run_options.h"
 #include "config/task_options.h"
 #include "data/template/known_templates.h"
 #include "format/quoted.h"
@@ -76,6 +77,9 @@ Result<int> Import(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(PosixEnv(), file, MiB(1)));
   std::vector<std::string_view> templates;
   for (const KnownTemplate& known : KnownTemplates()) templates.push_back(known.name);
+  if (const auto ours = ParseRunConfig(text, file); ours.ok() && !ours->model.model.empty()) {
+    return InvalidArgument(fmt::format("{} is a file for Temper already: temper train {}", file, ShellWord(file)));
+  }
   const auto run =
       ImportRun(PosixEnv(), text, file, {.tool = settings.from, .as = settings.as, .templates = templates});
   if (!run.ok()) return InvalidArgument(run.status().message());
@@ -90,7 +94,8 @@ Result<int> Import(const Arguments& arguments) {
       fmt::format("import      {} settings for Temper from {}'s {}; {} without an equivalent, {} with another meaning",
                   run->settings, ToString(run->tool), file, run->lost.size(), run->changed.size()));
   if (!settings.output.empty()) {
-    LogInfo(fmt::format("next        {} plan {}", ProgramName(), ShellWord(settings.output)));
+    LogInfo(fmt::format("next        {0} data preview {1}  # what is trained on; then {0} plan {1}", ProgramName(),
+                        ShellWord(settings.output)));
   }
   return 0;
 }

@@ -19,7 +19,8 @@ constexpr char kPlanUsage[] =
     "Compiles the training step that `temper train` with the same options would run, and prints its memory by class\n"
     "at its peak, its arithmetic and its segments. With --cluster also its speed there, what limits it, and\n"
     "what would make it fit. Needs only config.json, and not even that for well-known models, which --model names.\n"
-    "Where weights are there, it looks at their headers, too.\n";
+    "Where weights are there, it looks at their headers, too. Ends with exit code 1 if the run would be refused, or\n"
+    "does not fit.\n";
 
 struct PlanSettings {
   RunConfig run;
@@ -46,8 +47,8 @@ Result<int> PrintPlan(const Arguments& arguments) {
                       .explains_waiting = isatty(STDERR_FILENO) != 0,
                       .colours = rich,
                       .boxes = rich && LocaleIsUtf8()};
-  TEMPER_RETURN_IF_ERROR(PlanRun(*std::move(request), options, face).status());
-  return 0;
+  TEMPER_ASSIGN_OR_RETURN(const PlanResult result, PlanRun(*std::move(request), options, face));
+  return result.why_not.empty() ? 0 : 1;
 }
 
 }  // namespace

@@ -9,9 +9,10 @@ namespace temper {
 namespace {
 
 constexpr char kScoreUsage[] =
-    "usage: temper score MODEL --data FILE [--option value ...]\n\n"
+    "usage: temper score MODEL|RUN.yaml --data FILE [--option value ...]\n\n"
     "Prints a line of JSON per row: {\"line\", \"label\", \"probability\", \"probabilities\"}, or of a reward model\n"
-    "{\"line\", \"reward\"}. Rows need no label.\n";
+    "{\"line\", \"reward\"}. Rows need no label.\n"
+    "The file of a run gives what it has trained (its output_dir), its eval_data, and its options.\n";
 
 Result<int> Score(const Arguments& arguments) {
   ScoringSettings settings;
@@ -29,7 +30,7 @@ Result<int> Score(const Arguments& arguments) {
 const Command kScoreCommand = {.name = "score",
                                .summary = "what a trained head of classes says of the rows of a data file",
                                .usage = kScoreUsage,
-                               .first_word = FirstWord::kModel,
+                               .first_word = FirstWord::kModelToMeasure,
                                .words = "",
                                .run = Score,
                                .read_options = ReadOptionsOf<ScoringSettings>};

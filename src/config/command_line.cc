@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "config/mistakes.h"
 #include "config/option_yaml.h"
 #include "format/json.h"
 #include "format/quoted.h"
@@ -43,7 +44,12 @@ Status UnknownArgument(const std::string& name, const OptionSet& options) {
 
 class Reader {
  public:
-  Reader(std::span<const std::string> arguments, const OptionSet& options) : arguments_(arguments), options_(options) {}
+  Reader(std::span<const std::string> arguments, const OptionSet& options)
+      : arguments_(arguments),
+        options_(options),
+        mistakes_(kWhere,
+                  "temper import FILE turns a script with a command of LLaMA-Factory, Axolotl or TRL into a file for "
+                  "Temper") {}
 
   Result<CommandLine> Read() {
     while (next_ < arguments_.size()) {
@@ -51,14 +57,16 @@ class Reader {
       if (argument == "--help" || argument == "-h") {
         result_.help = true;
       } else if (argument.starts_with("--") && argument.size() > 2) {
-        TEMPER_RETURN_IF_ERROR(ReadOption(argument.substr(2)));
+        mistakes_.Add(ReadOption(argument.substr(2)));
       } else if (argument.starts_with('-') && argument.size() > 1) {
-        return InvalidArgument(fmt::format("{}: '{}' is not an option; options begin with two dashes{}", kWhere,
-                                           argument, options_.Find(Name(argument.substr(1))) ? ": -" + argument : ""));
+        mistakes_.Add(
+            InvalidArgument(fmt::format("{}: '{}' is not an option; options begin with two dashes{}", kWhere, argument,
+                                        options_.Find(Name(argument.substr(1))) ? ": -" + argument : "")));
       } else {
         result_.positional.push_back(argument);
       }
     }
+    TEMPER_RETURN_IF_ERROR(mistakes_.status());
     return std::move(result_);
   }
 
@@ -73,7 +81,11 @@ class Reader {
     if (option == nullptr) {
       if (options_.IsSection(name)) return ReadSection(name, has_value, value);
       const Option* negated = Negated(name, options_);
-      if (negated == nullptr) return UnknownArgument(name, options_);
+      if (negated == nullptr) {
+        mistakes_.CountForeign(options_.IsForeign(name));
+        while (!has_value && Peek() && !Peek()->starts_with("--")) ++next_;  // its values
+        return UnknownArgument(name, options_);
+      }
       if (has_value) return InvalidArgument(fmt::format("{}: --{} takes no value", kWhere, name));
       return Add(negated->name, "false");
     }
@@ -127,6 +139,7 @@ class Reader {
   const OptionSet& options_;
   size_t next_ = 0;
   CommandLine result_;
+  Mistakes mistakes_;
 };
 
 // What the command line has set so far. Setting an option that takes one value to another is an error, as in YAML: one

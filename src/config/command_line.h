@@ -31,7 +31,7 @@ struct CommandLine {
   bool Sets(std::string_view name) const;  // whether it sets this option
 };
 
-// `arguments`: those after the command's name. Sets no option.
+// `arguments`: those after the command's name. Sets no option. An error names all unknown options at once.
 Result<CommandLine> ReadCommandLine(std::span<const std::string> arguments, const OptionSet& options);
 
 // Errors: values that options refuse; an option with two different values.

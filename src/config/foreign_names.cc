@@ -265,7 +265,8 @@ std::vector<ForeignName> NamesWithOptions() {
        "bnb! bitsandbytes!"},
       {"num_processes", "nprocs", on_machine, "@processes"},
       {"nproc_per_node", "nprocs", on_machine, "@processes"},
-      {"num_gpus", "nprocs", on_machine, "@processes"},
+      {"gpus", "nprocs", "one rank for each GPU, with device: gpu", "@processes"},
+      {"num_gpus", "nprocs", "one rank for each GPU, with device: gpu", "@processes"},
       {"nnodes", "nprocs", on_machine, "@processes"},
       {"config_file", "nprocs", on_machine, "@processes"},
       {"CUDA_VISIBLE_DEVICES", "nprocs", on_machine, "@processes"},
@@ -484,6 +485,39 @@ constexpr Reason kWithoutOption[] = {
     {"dataset_info.json is looked for there", "dataset_dir", kNeedless},
 };
 
+// What a user who gives settings of preferences or rewards is told. In a file of another tool they depend on its task
+// (foreign_task.h).
+struct OfTask {
+  const char* names;
+  const char* option;  // of commands that have a task
+  const char* advice;
+};
+
+constexpr OfTask kOfTasks[] = {
+    {"stage rl", "task", "its name here is 'task', such as task: dpo (sft, the default, is also for plain text)"},
+    {"reward_model", "task", "its name here is 'task': task: reward"},
+    {"ref_model", "reference", "its name here is 'reference'"},
+    {"loss_type dpo_loss_type pref_loss", "dpo.loss_type",
+     "its name here is 'dpo.loss_type', with task: dpo; simpo, orpo and kto are tasks of their own"},
+    {"beta pref_beta rl_beta dpo_beta", "dpo.beta",
+     "its name here is 'dpo.beta', with task: dpo (or simpo.beta, orpo.beta, kto.beta with those tasks)"},
+    {"orpo_alpha", "orpo.beta", "its name here is 'orpo.beta', with task: orpo"},
+    {"rpo_alpha pref_ftx", "dpo.rpo_alpha", "its name here is 'dpo.rpo_alpha', with task: dpo"},
+    {"simpo_gamma", "simpo.simpo_gamma", "its name here is 'simpo.simpo_gamma', with task: simpo"},
+    {"cpo_alpha", "simpo.cpo_alpha", "its name here is 'simpo.cpo_alpha', with task: simpo"},
+    {"dpo_label_smoothing", "dpo.label_smoothing",
+     "its name here is 'dpo.label_smoothing', with task: dpo and dpo.loss_type: robust"},
+    {"desirable_weight kto_desirable_weight kto_chosen_weight", "kto.desirable_weight",
+     "its name here is 'kto.desirable_weight', with task: kto"},
+    {"undesirable_weight kto_undesirable_weight kto_rejected_weight", "kto.undesirable_weight",
+     "its name here is 'kto.undesirable_weight', with task: kto"},
+    {"center_rewards_coefficient", "reward.center_rewards_coefficient",
+     "its name here is 'reward.center_rewards_coefficient', with task: reward"},
+};
+
+constexpr const char* kOfOtherMethods =
+    "this belongs to a method of training that Temper does not have, or sets what it always does; remove it";
+
 // Calls visit(word) for each of `words`, which are separated by spaces.
 template <class Visit>
 void ForEachWord(std::string_view words, const Visit& visit) {
@@ -515,6 +549,18 @@ std::vector<ForeignName> AllNames() {
   ForEachWord(SettingsOfTrlsOtherTrainers(), [&](std::string_view name) {
     names.push_back({.foreign = name, .ours = "", .note = kGivenAnswers, .tool = kTrl});
   });
+  for (ForeignName& name : names) {
+    if (name.note == kGivenAnswers) name.advice = kOfOtherMethods;
+  }
+  for (const OfTask& of_task : kOfTasks) {
+    ForEachWord(of_task.names, [&](std::string_view word) {
+      for (ForeignName& name : names) {
+        if (name.foreign != word) continue;
+        name.advice = of_task.advice;
+        name.advised = of_task.option;
+      }
+    });
+  }
   return names;
 }
 

@@ -64,10 +64,33 @@ TEST(ForeignNames, EachLeadsToAnOptionOrAReason) {
     if (options.Find(name.foreign) != nullptr) {
       EXPECT_FALSE(name.values.empty()) << name.foreign << " is one of ours: only its values can differ";
     } else if (name.tool == ForeignTool::kAny) {
-      EXPECT_NE(options.Advice(name.foreign).find(name.ours.empty() ? name.note : name.ours), std::string::npos)
+      const std::string advice = options.Advice(name.foreign);
+      EXPECT_TRUE(advice == name.advice || advice.find(name.ours.empty() ? name.note : name.ours) != advice.npos)
           << name.foreign;
     }
   }
+}
+
+// Users of the tools write them on the command line, where there is no file of another tool.
+TEST(ForeignNames, SettingsOfPreferencesLeadToTheirTask) {
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  for (const auto& [theirs, ours] : {std::pair{"stage", "'task'"},
+                                     {"rl", "'task'"},
+                                     {"reward-model", "task: reward"},
+                                     {"loss_type", "'dpo.loss_type'"},
+                                     {"beta", "'dpo.beta'"},
+                                     {"pref_beta", "'dpo.beta'"},
+                                     {"kto_chosen_weight", "'kto.desirable_weight'"},
+                                     {"simpo_gamma", "'simpo.simpo_gamma'"}}) {
+    EXPECT_NE(options.Advice(theirs).find(ours), std::string::npos) << theirs << ": " << options.Advice(theirs);
+  }
+  for (const ForeignName& name : ForeignNames()) {
+    EXPECT_EQ(options.Advice(name.foreign).find("the file"), std::string::npos) << name.foreign;
+    EXPECT_TRUE(name.advised.empty() || options.Find(name.advised) != nullptr) << name.foreign;
+  }
+  const OptionSet none({}, ForeignNames());
+  EXPECT_EQ(none.Advice("beta").find("dpo"), std::string::npos) << "a command without tasks";
 }
 
 }  // namespace

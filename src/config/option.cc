@@ -261,9 +261,17 @@ Status StoreBool(const Option& option, std::string_view text, bool& target, cons
   return OkStatus();
 }
 
+// What torch and its users call some choices.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
+    {"bfloat16", "bf16"}, {"float32", "f32"}, {"fp32", "f32"}, {"float16", "f16"},
+    {"fp16", "f16"},      {"cuda", "gpu"},    {"hip", "gpu"},  {"rocm", "gpu"}};
+
 Status StoreChoice(const Option& option, std::string_view text, const Choice& choice, const std::string& where) {
-  for (size_t i = 0; i < choice.names.size(); ++i) {
-    if (EqualIgnoringCase(text, choice.names[i])) {
+  const auto* const other = std::find_if(std::begin(kOtherNames), std::end(kOtherNames),
+                                         [&](const auto& pair) { return EqualIgnoringCase(text, pair.first); });
+  for (const std::string_view name : {text, other == std::end(kOtherNames) ? text : other->second}) {
+    for (size_t i = 0; i < choice.names.size(); ++i) {
+      if (!EqualIgnoringCase(name, choice.names[i])) continue;
       choice.set(static_cast<int>(i));
       return OkStatus();
     }

@@ -71,6 +71,7 @@ std::string OptionSet::Advice(std::string_view unknown) const {
   for (const std::string_view wanted : {std::string_view(name), last}) {
     if (const auto found = foreign_.find(wanted); found != foreign_.end()) {
       const ForeignName& foreign = *found->second;
+      if (!foreign.advice.empty() && (foreign.advised.empty() || Find(foreign.advised))) return foreign.advice;
       if (foreign.ours.empty()) return foreign.note + "; remove it";
       return fmt::format("its name here is '{}'{}{}", foreign.ours, foreign.note.empty() ? "" : ": ", foreign.note);
     }
@@ -108,7 +109,7 @@ std::string OptionSet::Advice(std::string_view unknown) const {
 }
 
 bool OptionSet::IsForeign(std::string_view name) const {
-  return foreign_.contains(name);
+  return foreign_.contains(Normalised(name));
 }
 
 Status OptionSet::CheckRanges() const {

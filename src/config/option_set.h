@@ -35,6 +35,10 @@ struct ForeignName {
   std::string_view values = {};
   ForeignTool tool = ForeignTool::kAny;  // the only tool where the name has this meaning
   bool needless = false;                 // without `ours`: nothing is lost without it
+  // What one who gives the name is told, where the note is about files of other tools; for commands that have the
+  // option `advised`, if there is one.
+  std::string advice = {};
+  std::string_view advised = {};
 };
 
 class OptionSet {

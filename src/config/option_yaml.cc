@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "config/mistakes.h"
 #include "format/quoted.h"
 #include "format/yaml.h"
 
@@ -29,35 +30,26 @@ std::string Escaped(std::string_view key) {
 class YamlReader {
  public:
   YamlReader(const YamlDocument& document, const std::string& file, const OptionSet& options)
-      : document_(document), file_(file), options_(options) {}
+      : document_(document),
+        file_(file),
+        options_(options),
+        mistakes_(file, "temper import turns a file of LLaMA-Factory, Axolotl or TRL into one for Temper") {}
 
   // `section` is "" or "lora."; `pointer` the place of `object` in the document. Collects mistakes.
   void ReadMapping(const OrderedJson& object, const std::string& section, const std::string& pointer) {
     for (auto it = object.begin(); it != object.end(); ++it) {
       const std::string place = pointer + "/" + Escaped(it.key());
-      Add(ReadKey(section + it.key(), it.value(), place));
+      mistakes_.Add(ReadKey(section + it.key(), it.value(), place));
     }
   }
-
-  // One mistake is told as it is; several as a list, a line each.
-  Status status() const {
-    if (mistakes_ == 0) return OkStatus();
-    if (mistakes_ == 1) return first_;
-    const size_t more = mistakes_ - shown_;
-    return InvalidArgument(fmt::format(
-        "{}: {} mistakes:{}{}{}", file_, mistakes_, list_, more == 0 ? "" : fmt::format("\n  and {} more", more),
-        foreign_ < 2 ? "" : "\ntemper import turns a file of LLaMA-Factory, Axolotl or TRL into one for Temper"));
-  }
+  Status status() const { return mistakes_.status(); }
 
  private:
-  // A generated file may be wrong in every line.
-  static constexpr size_t kMostShown = 100;
-
   Status ReadKey(const std::string& name, const OrderedJson& value, const std::string& place) {
     const Option* const option = options_.Find(name);
     // The line of a key takes time that grows with the file, and advice compares the name with all options. Files may
     // have 100,000 unknown keys: both are given only where they are shown.
-    if (option == nullptr && shown_ == kMostShown && !options_.IsSection(name)) return InvalidArgument("unknown key");
+    if (option == nullptr && !mistakes_.TellsMore() && !options_.IsSection(name)) return InvalidArgument("unknown key");
     const std::string where = fmt::format("{} line {}", file_, document_.LineOf(place));
     if (option != nullptr) {
       if (!seen_.insert(option->name).second) {
@@ -73,25 +65,15 @@ class YamlReader {
       ReadMapping(value, name + ".", place);
       return OkStatus();
     }
-    foreign_ += options_.IsForeign(name);
+    mistakes_.CountForeign(options_.IsForeign(name));
     return InvalidArgument(fmt::format("{}: unknown key {}; {}", where, Quoted(name), options_.Advice(name)));
-  }
-
-  void Add(Status status) {
-    if (status.ok()) return;
-    if (++mistakes_ == 1) first_ = status;
-    if (shown_ == kMostShown) return;
-    ++shown_;
-    list_ += "\n  " + status.message();
   }
 
   const YamlDocument& document_;
   const std::string& file_;
   const OptionSet& options_;
   std::set<std::string> seen_;
-  size_t mistakes_ = 0, shown_ = 0, foreign_ = 0;
-  Status first_ = OkStatus();
-  std::string list_;
+  Mistakes mistakes_;
 };
 
 }  // namespace

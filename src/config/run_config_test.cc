@@ -309,18 +309,41 @@ TEST(RunConfig, ScheduleFollowsItsKeys) {
   ASSERT_TRUE(s.ok());
   EXPECT_EQ(s->warmup_steps, 3) << "warmup_steps wins";
   c.length.warmup_steps = 200;
-  EXPECT_FALSE(ScheduleOf(c, 101).ok());
+  ASSERT_TRUE(ScheduleOf(c, 101).ok());
+  EXPECT_HAS(StepWarnings(c, 101).at(0), "200 warmup steps are more than the run's 101");
+  // What does not fit into max_steps is found before any data is read.
+  RunConfig decay = Valid();
+  decay.length.lr_scheduler_type = ScheduleKind::kWarmupStableDecay;
+  decay.length.kwargs.num_decay_steps = 6;
+  decay.length.max_steps = 5;
+  EXPECT_HAS(Resolve(decay, {}).status().message(), "more than the run's 5 steps");
   c.length.kwargs.min_lr = 1e-2;
   EXPECT_HAS(Resolve(c, {}).status().message(), "above learning_rate");
 }
 
 TEST(RunConfig, WarnsOfShortRuns) {
-  RunConfig c = Valid();
-  ASSERT_TRUE(ShortRunWarning(c, 15).has_value());
-  EXPECT_HAS(*ShortRunWarning(c, 15), "gradient_accumulation_steps (now 8)");
-  EXPECT_FALSE(ShortRunWarning(c, 20).has_value());
+  RunConfig c = Resolve(Valid(), {})->config;
+  EXPECT_HAS(StepWarnings(c, 15).at(0), "too few to learn much: lower gradient_accumulation_steps (now 8), or raise");
+  EXPECT_TRUE(StepWarnings(c, 20).empty());
+  // Where packing made it short, that is the first remedy.
+  EXPECT_HAS(StepWarnings(c, 6, {.per_row = 8.1, .steps_without = 48}).at(0),
+             "too few to learn much: packing puts 8 documents into a row, packing: false makes it 48 steps, or lower");
+  EXPECT_EQ(StepWarnings(c, 6, {.per_row = 1.5, .steps_without = 9}), StepWarnings(c, 6));
   c.length.max_steps = 7;
-  EXPECT_HAS(*ShortRunWarning(c, 7), "raise max_steps");
+  EXPECT_HAS(StepWarnings(c, 7).at(0), "too few to learn much: raise max_steps");
+}
+
+TEST(RunConfig, ThePositionsOfAModelAreThoseOfAnAnswerNotOfAPair) {
+  RunFacts facts;
+  facts.has_bf16 = true;
+  facts.model_max_seq_len = 512;
+  RunConfig c = Valid();
+  c.data.max_seq_len = 1024;
+  EXPECT_HAS(Resolve(c, facts)->warnings.at(0), "max_seq_len 1024 is more than the model's 512 positions");
+  c.objective.rule = &Dpo();
+  EXPECT_TRUE(Resolve(c, facts)->warnings.empty());
+  c.data.max_seq_len = 1026;
+  EXPECT_HAS(Resolve(c, facts)->warnings.at(0), "513 each with its prompt");
 }
 
 TEST(RunConfig, ABaseThatIsStoredAsNf4IsKeptSoAndNotTrained) {

@@ -207,6 +207,10 @@ TEST(RunOptions, TypeErrorsNameFileLineAndKey) {
   EXPECT_HAS(YamlError("learning_rate: [1]"), "run.yaml line 1: learning_rate should be a number, but is a list");
   EXPECT_HAS(YamlError("\n\npacking: 1"), "run.yaml line 3: packing should be true or false, but is '1'");
   EXPECT_HAS(YamlError("dtype: fp16"), "dtype should be one of auto, bf16, f32, but is 'fp16'");
+  const auto torchs = ParseRunConfig("dtype: bfloat16\ndevice: cuda\n", "run.yaml");  // which names the same
+  ASSERT_TRUE(torchs.ok()) << torchs.status().message();
+  EXPECT_EQ(torchs->model.dtype, ComputeType::kBf16);
+  EXPECT_EQ(torchs->machine.device, DeviceChoice::kGpu);
   EXPECT_HAS(YamlError("lora.r: 1.5"), "a whole number");
   EXPECT_HAS(YamlError("lora.r: 0"), "lora.r should be at least 1, but is 0");
   EXPECT_HAS(YamlError("lora.dropout: 1"), "at least 0 and below 1");

@@ -12,6 +12,7 @@
 
 #include "base/for_each.h"
 #include "base/log.h"
+#include "base/quantity.h"
 #include "data/document_reader.h"
 #include "data/records.h"
 #include "data/shuffle.h"
@@ -252,7 +253,11 @@ Status WriteDataset(Env& env, const std::vector<DataInput>& inputs, const Tokeni
           ". {}, the first at {}",
           s.empty_answers.count == 1 ? "1 answer is empty" : fmt::format("{} answers are empty", s.empty_answers.count),
           s.empty_answers.first);
-    } else if (!options.tokenize.train_on_prompt) {
+    } else if (s.longest_row > options.tokenize.max_seq_len) {
+      const bool pairs = inputs[0].use == RowUse::kPairs || inputs[0].use == RowUse::kRanked;
+      why += pairs ? ". Rows are longer: raise --max_seq_len, which is for both answers, each with its prompt"
+                   : fmt::format(". The longest row has {}: raise --max_seq_len", Counted(s.longest_row, "token"));
+    } else if (!options.tokenize.train_on_prompt && inputs[0].use == RowUse::kAnswers) {
       why += ". Completions, answers and the assistant's messages count toward the loss; train_on_prompt adds the rest";
     }
     return Corrupt(std::move(why));

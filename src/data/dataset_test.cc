@@ -264,7 +264,8 @@ TEST(Dataset, FilesWithoutSupervisedTokensAreErrors) {
   ExpectError(Load({"/nonexistent/data.jsonl"}), {"/nonexistent/data.jsonl"});
   ExpectError(Load({Write("long.jsonl", "{\"prompt\":\"aaaaaaaaaa\",\"completion\":\"b\"}\n")},
                    {.tokenize = {.max_seq_len = 4}}),
-              {"long.jsonl is supervised", "1 with nothing supervised within max_seq_len 4"});
+              {"long.jsonl is supervised", "1 with nothing supervised within max_seq_len 4",
+               "The longest row has 13 tokens: raise --max_seq_len"});
   ExpectError(
       Load({Write("bad.jsonl", "{\"prompt\":\"a\",\"completion\":\"b\"\n{\"prompt\":\"<s>\",\"completion\":\"b\"}\n")},
            {.skip_bad_rows = true}),

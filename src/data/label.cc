@@ -64,9 +64,14 @@ void NameText(OrderedJson& row) {
 }  // namespace
 
 Result<RecordFormat> DetectSequence(OrderedJson row, RowUse use, const std::string& where, const ColumnMap& columns) {
+  if (HasPair(row) && use == RowUse::kSequences) {
+    return Corrupt(where +
+                   ": a pair of answers ('chosen' and 'rejected'), but one text of each row is judged: temper eval "
+                   "measures a reward model on pairs, or write each answer as a row");
+  }
   if (HasPair(row)) {
     return Corrupt(
-        fmt::format("{}: pairs of answers ('chosen' and 'rejected') have no class: train on them with --task {}", where,
+        fmt::format("{}: pairs of answers ('chosen' and 'rejected') have no class: pairs are read by --task {}", where,
                     TasksThatRead({RowUse::kPairs, RowUse::kRanked})));
   }
   TEMPER_ASSIGN_OR_RETURN(const auto label, TakeLabel(row, use, where));

@@ -38,7 +38,7 @@ Result<bool> TakeRating(OrderedJson& row, const std::string& where) {
   if (rating) return *rating;
   if (HasPair(row)) {
     return Corrupt(fmt::format(
-        "{}: a pair of answers ('chosen' and 'rejected') has no rating: train on pairs with --task {}, or write a row "
+        "{}: a pair of answers ('chosen' and 'rejected') has no rating: pairs are read by --task {}, or write a row "
         "with label true and one with label false",
         where, TasksThatRead({RowUse::kPairs})));
   }

@@ -41,7 +41,7 @@ TEST(Rating, AnythingElseIsAnErrorWithItsRemedy) {
        {std::pair{R"({"prompt": "a", "completion": "b", "label": 1})", "'label' is 1, but a rating is true"},
         {R"({"prompt": "a", "completion": "b", "label": "good"})", "'label' is string"},
         {R"({"prompt": "a", "completion": "b"})", "no rating: task kto reads rows with label"},
-        {R"({"prompt": "a", "chosen": "b", "rejected": "c"})", "train on pairs with --task dpo, simpo or orpo"},
+        {R"({"prompt": "a", "chosen": "b", "rejected": "c"})", "pairs are read by --task dpo, simpo or orpo"},
         {R"({"text": "a", "label": true})", "a rating is that of an answer"},
         {R"({"prompt": "a", "completion": "b", "label": true, "kto_tag": false})", "say the opposite"},
         {R"({"prompt": "a", "completion": "b", "label": true, "weight": 2})", "'weight' has no meaning"}}) {

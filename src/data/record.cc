@@ -287,7 +287,7 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
   }
   if (has("chosen") && has("rejected")) {
     return Unsupported(
-        fmt::format("{}: preference data ('chosen' and 'rejected'): train on it with --task {}, or keep the chosen "
+        fmt::format("{}: preference data ('chosen' and 'rejected'): add --task {}, or keep the chosen "
                     "answers, as prompt and completion or as messages",
                     where, TasksThatRead({RowUse::kPairs, RowUse::kRanked})));
   }

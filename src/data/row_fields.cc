@@ -112,10 +112,10 @@ Status CheckMeaning(const OrderedJson& row, RecordFormat format, const std::stri
                     where, key));
   }
   if (FindFilled(row, "chosen") && FindFilled(row, "rejected")) {
-    return Unsupported(fmt::format(
-        "{}: preference data ('chosen' and 'rejected'): train on it with --task {}, or keep the chosen answer, {}, and "
-        "remove both fields",
-        where, TasksThatRead({RowUse::kPairs, RowUse::kRanked}), PlaceOfAnswer(format)));
+    return Unsupported(
+        fmt::format("{}: preference data ('chosen' and 'rejected'): add --task {}, or keep the chosen answer, {}, and "
+                    "remove both fields",
+                    where, TasksThatRead({RowUse::kPairs, RowUse::kRanked}), PlaceOfAnswer(format)));
   }
   for (const char* key : {"label", "kto_tag"}) {
     const OrderedJson* label = has_answer ? FindFilled(row, key) : nullptr;

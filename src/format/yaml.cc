@@ -17,6 +17,7 @@
 
 #include "base/utf8.h"
 #include "format/quoted.h"
+#include "format/yaml_mistake.h"
 
 namespace temper {
 namespace {
@@ -366,7 +367,8 @@ Result<YamlDocument> ParseYaml(std::string_view text, const std::string& where, 
     if (IndentedByTab(text, e.mark.line)) {
       return Corrupt(fmt::format("{} line {}: a tab indents the line: YAML takes spaces only", where, LineAt(e.mark)));
     }
-    return Corrupt(fmt::format("{} line {}: not valid YAML: {}", where, LineAt(e.mark), Quoted(e.msg)));
+    const YamlMistake mistake = FindYamlMistake(text, e.mark.line, e.msg);
+    return Corrupt(fmt::format("{} line {}: not valid YAML: {}", where, mistake.line, mistake.what));
   } catch (const std::exception& e) {  // yaml-cpp lets std::out_of_range and bad_alloc pass
     return Corrupt(fmt::format("{}: not valid YAML: {}", where, Quoted(e.what())));
   }

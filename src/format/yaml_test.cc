@@ -179,6 +179,24 @@ TEST(Yaml, ErrorsNameTheLine) {
   ExpectRefused("\xFF\xFE" + std::string("a\0:\0", 4), "run.yaml line 1:", "not UTF-8");
 }
 
+// What the parser says of these is "end of map not found" or "illegal map value", mostly of another line.
+TEST(Yaml, SyntaxErrorsSayWhatIsProbablyMeant) {
+  ExpectRefused("model: m\noutput_dir:o2\nlearning_rate 1e-4\n",
+                "run.yaml line 2:", "'output_dir:o2': a key needs ': ' behind it, with a space");
+  ExpectRefused("model: m\noutput_dir:o2\n\n# lr\nlearning_rate: 1e-4\n", "run.yaml line 2:", "with a space");
+  ExpectRefused("model: m\nlearning_rate 1e-4\nseed: 1\n",
+                "run.yaml line 2:", "'learning_rate 1e-4': a key needs ': ' behind it");
+  ExpectRefused("model: m\nseed=1\ndata: d\n", "run.yaml line 2:", "'seed=1': a key needs ': ' behind it");
+  ExpectRefused(
+      "lora:\n  r: 8\n   alpha: 16\n", "run.yaml line 3:",
+      "'alpha: 16': the line is indented by 3 spaces, line 2 by 2: keys of one section stand below each other");
+  ExpectRefused("lora:\n  r: 8\n alpha: 16\n", "run.yaml line 3:", "indented by 1 space, line 2 by 2");
+  ExpectRefused("text: a: b\n", "run.yaml line 1:", "'text: a: b': a value that holds ': ' needs quotes");
+  ExpectRefused("a: 1\nb: [1, 2\nc: 3\n", "run.yaml line 2:", "'b: [1, 2': the bracket [ is not closed");
+  ExpectRefused("a: \"open\n", "run.yaml line 1:", "the quote \" is not closed");
+  ExpectRefused("model: @m\n", "run.yaml line 1:", "a value that begins with '@' needs quotes");
+}
+
 TEST(Yaml, ADuplicateKeyIsAnErrorThatNamesBothLines) {
   ExpectRefused("lr: 1\nlora:\n  r: 8\n  alpha: 16\n  r: 16\n",
                 "run.yaml line 5:", "'r' appears twice; the first is in line 3");

@@ -715,6 +715,14 @@ TEST(ModelConfig, TensorsAreFoundUnderTheNamesThatFilesHave) {
     EXPECT_EQ(model->modules()[0].older_paths, Names{"transformer.h.0.attn.attention.q_proj"});
   }
   EXPECT_EQ(aliases(neox, "embed_out.weight"), Names{"lm_head.weight"});
+  // Under a head of classes a table that was tied may still lie under the name of the head of words.
+  Json classifier = LlamaJson();
+  classifier["architectures"] = {"LlamaForSequenceClassification"};
+  for (const bool tied : {false, true}) {
+    classifier["tie_word_embeddings"] = tied;
+    const Names found = aliases(classifier, "model.embed_tokens.weight");
+    EXPECT_EQ(std::count(found.begin(), found.end(), "lm_head.weight"), tied);
+  }
   EXPECT_EQ(aliases(neox, "gpt_neox.layers.0.attention.dense.weight").front(), "layers.0.attention.dense.weight");
 }
 

@@ -31,7 +31,7 @@ class Decoder final : public Model {
     spec.facts.classes = classes;
     spec.facts.ignored.push_back(HeadInFiles() + ".weight");
     if (std::exchange(spec.head_bias, false)) spec.facts.ignored.push_back(HeadInFiles() + ".bias");
-    spec.facts.tied = false;
+    if (std::exchange(spec.facts.tied, false)) spec.names.tied_heads = {HeadInFiles(), s_.names.head};
     spec.names.head = kClassHeadModule;
     spec.names.head_in_files.clear();
     return MakeDecoder(std::move(spec));
@@ -85,9 +85,12 @@ std::vector<std::string> Decoder::NamesInFiles(const std::string& name) const {
   }
   // A file with tied weights may hold either name.
   if (name.starts_with(head)) add(name);
-  if (s_.facts.tied && name == EmbeddingName()) {
-    add(HeadInFiles() + ".weight");
-    add(HeadName());
+  if (name == EmbeddingName()) {
+    if (s_.facts.tied) {
+      add(HeadInFiles() + ".weight");
+      add(HeadName());
+    }
+    for (const std::string& head : s_.names.tied_heads) add(head + ".weight");
   }
   return names;
 }

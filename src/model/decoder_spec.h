@@ -55,7 +55,10 @@ struct DecoderNames {
   std::string embedding = "embed_tokens", positions, blocks = "layers.", final_norm = "norm";
   std::string head = "lm_head";  // the module
   std::string head_in_files;     // "": as the module
-  std::string other_prefix;      // in the place of `prefix` in some files; "": in none
+  // Under a head of classes: what the head of words is called that the table was tied to. Some files have the table
+  // under that name alone.
+  std::vector<std::string> tied_heads;
+  std::string other_prefix;  // in the place of `prefix` in some files; "": in none
   // Parts of names that files have otherwise, applied in this order: what stands here, what files have.
   std::vector<std::pair<std::string, std::string>> in_files;
 };

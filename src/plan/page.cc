@@ -216,8 +216,11 @@ std::string PlanPage(const Program& train, const PlanFacts& facts, const PlanOnC
   data["title"] =
       fmt::format("{}, {} in {}{} on {}", facts.model, facts.method == "lora" ? "LoRA" : "full training", facts.dtype,
                   facts.mesh.empty() ? "," : fmt::format(", {},", facts.mesh), c.shared ? c.device : c.name);
-  data["fits"] = f.fits;
+  data["fits"] = f.fits && facts.refusals.empty();
   data["verdict"] = VerdictText(f);
+  if (!facts.refusals.empty()) {
+    data["verdict"] = fmt::format("It would be refused {}. {}", facts.refusals.front(), VerdictText(f));
+  }
   data["speed"] = fmt::format("{} per step, {} tokens/s, MFU {:.1f} %", ShortTime(s.step), Grouped(f.tokens_per_second),
                               100 * f.mfu);
   if (!f.fits) data["remedies"] = RemedyText(on.remedies, f);

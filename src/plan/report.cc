@@ -12,6 +12,7 @@
 #include "model/model.h"
 #include "plan/live_memory.h"
 #include "plan/planner.h"
+#include "plan/remedies.h"
 
 namespace temper {
 namespace {
@@ -100,7 +101,13 @@ std::string LengthText(const RunLength& run, const Forecast* forecast) {
   return text + fmt::format(": {}, without evaluations and saves\n", ToString(all));
 }
 
-std::string SpeedText(const PlanOnCluster& on) {
+// Of memory. Where the run would be refused for something else, the report's last lines say so.
+std::string_view Verdict(bool fits, const PlanFacts& facts) {
+  if (!fits) return "the run does not fit";
+  return facts.refusals.empty() ? "the run fits" : "enough memory";
+}
+
+std::string SpeedText(const PlanOnCluster& on, const PlanFacts& facts) {
   const Cluster& c = *on.cluster;
   const Forecast& f = *on.forecast;
   const StepEstimate& s = f.simulation;
@@ -146,7 +153,7 @@ std::string SpeedText(const PlanOnCluster& on) {
                      : fmt::format(", {} of {} of host memory", ToString(f.host_bytes), ToString(f.host_limit));
   }
   if (f.disk_bytes.v > 0) text += fmt::format(", {} on disk", ToString(f.disk_bytes));
-  text += fmt::format(": the run {}\n", f.fits ? "fits" : "does not fit");
+  text += fmt::format(": {}\n", Verdict(f.fits, facts));
   if (!f.fits) text += RemedyText(on.remedies, f);
   return text;
 }
@@ -252,12 +259,13 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
                         train.segments[i].instructions.size(), runs[i]);
   }
   if (f.length) text += LengthText(*f.length, on.forecast);
-  if (on.forecast != nullptr) return text + SpeedText(on);
-  if (f.available.v > 0) {
+  if (on.forecast != nullptr) {
+    text += SpeedText(on, f);
+  } else if (f.available.v > 0) {
     const bool fits = train.arena_bytes + train.host.bytes + f.transfer_buffers <= f.available;
-    text += fmt::format("this machine has {} available: the run {}\n", ToString(f.available),
-                        fits ? "fits" : "does not fit");
+    text += fmt::format("this machine has {} available: {}\n", ToString(f.available), Verdict(fits, f));
   }
+  for (const std::string& refusal : f.refusals) text += fmt::format("the run would be refused {}\n", refusal);
   return text;
 }
 
@@ -299,6 +307,7 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
       json["run"]["seconds"] = static_cast<double>(f.length->steps) * on.forecast->simulation.step.v;
     }
   }
+  if (!f.refusals.empty()) json["refused"] = f.refusals;
   json["flops"] = CostOfStep(train).flops.v;
   json["model_flops"] = f.model_flops.v;
   for (const ClassRow& row : RowsOf(train.peak)) json["bytes"]["device"][row.key] = row.bytes.v;

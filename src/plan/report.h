@@ -16,6 +16,7 @@
 #include "plan/forecast.h"
 #include "program/program.h"
 #include "program/program_set.h"
+#include "settings/run_config.h"
 
 namespace temper {
 
@@ -24,6 +25,7 @@ struct RunLength {
   int64_t steps = 0;
   int64_t steps_per_epoch = 0;  // 0: its data was not read
   double tokens = 0;
+  PackedRows packed = {};  // of its data
 };
 
 struct PlanFacts {
@@ -49,6 +51,7 @@ struct PlanFacts {
   std::optional<RowFill> fill;        // if the run's data was read
   RowLengths lengths;                 // of its other Programs' rows
   std::optional<RunLength> length;
+  std::vector<std::string> refusals;  // what the run would be refused for: "because of its data: ..."
 };
 
 // The run on a cluster; members are nullptr if none is given.

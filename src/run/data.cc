@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "data/records.h"
+#include "data/sampler.h"
 #include "data/token_cache.h"
 #include "data/tokenizer/no_tokenizer.h"
 #include "format/data_file_name.h"
@@ -164,6 +165,13 @@ Status CheckTokenizer(Env& env, const OpenedModel& model, const RunConfig& confi
     all.insert(all.end(), inputs.begin(), inputs.end());
   }
   return TokenizerFor(env, model, all).status();
+}
+
+Result<PackedRows> PackedRowsOf(const RunConfig& config, int64_t documents, int64_t rows, int64_t rows_per_step) {
+  if (!config.data.packing || config.length.max_steps || rows == 0) return PackedRows();
+  TEMPER_ASSIGN_OR_RETURN(const StepCount steps, StepsOf(documents, rows_per_step, config.length.num_train_epochs));
+  return PackedRows{.per_row = static_cast<double>(documents) / static_cast<double>(rows),
+                    .steps_without = steps.total};
 }
 
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request) {

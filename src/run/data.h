@@ -35,4 +35,7 @@ Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataReques
 // request.cache is not empty, or there is one rank.
 Result<RunData> LoadRunData(Env& env, const OpenedModel& model, const DataRequest& request, const Ranks& ranks);
 
+// What packing makes of a run that has so many documents and rows in an epoch, and so many rows in a step.
+Result<PackedRows> PackedRowsOf(const RunConfig& config, int64_t documents, int64_t rows, int64_t rows_per_step);
+
 }  // namespace temper

@@ -94,6 +94,26 @@ void DescribeUnreadFields(const FieldFindings& fields) {
                       more > 0 ? fmt::format(" and {} more", more) : ""));
 }
 
+// Rows of several answers may be longer than the model's positions without one of these being so.
+void WarnOfLongParts(const TokenStore& store, int64_t positions) {
+  int64_t longest = 0;
+  for (int64_t s = 0; s < store.size(); ++s) {
+    if (store.length(s) <= positions) continue;
+    const TokenSample sample = store.sample(s);
+    int64_t begin = 0;
+    while (begin < sample.length()) {
+      const int64_t end = sample.PartEnd(begin);
+      if (begin > 0 || end < sample.length()) longest = std::max(longest, end - begin);
+      begin = end;
+    }
+  }
+  if (longest <= positions) return;
+  LogWarning(
+      fmt::format("the longest answer has {} tokens with its prompt, more than the model's {} positions: it was "
+                  "not trained on longer documents",
+                  longest, positions));
+}
+
 }  // namespace
 
 void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t max_seq_len, int64_t positions) {
@@ -160,6 +180,7 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
   warn("not trained on", s.empty_answers, "empty answer", "");
   WarnOfUnprintedFields(s.unprinted_fields, s.unprinted_turns);
   warn("without an end token", s.open_turns, "turn", ", which the chat template ends with text");
+  if (max_seq_len > positions) WarnOfLongParts(dataset.store, positions);
   if (s.samples > 0 && s.stopping_samples == 0 && !judged)
     LogWarning("no sample ends with a supervised end token: the model will not learn to stop");
 }

@@ -177,9 +177,18 @@ Status FinishRun(Env& env, const FinishedRun& run) {
     TEMPER_RETURN_IF_ERROR(WriteChecksums(env, out, {{name, copied.checksum}}));
   }
   TEMPER_RETURN_IF_ERROR(WriteRunCard(env, run, checkpoint));
-  PrintLossCurve(env, JoinPath(out, kMetricsFile));
-  LogInfo(fmt::format("done        {}, {} in {}; {}", Counted(progress.step, "step"), Counted(progress.tokens, "token"),
-                      ToString(Seconds{progress.seconds}), checkpoint));
+  if (run.resume && run.resume->state().step == progress.step) {
+    const bool early = output.early_stopping_patience && progress.best.without_gain >= *output.early_stopping_patience;
+    LogInfo(fmt::format("done        already, at step {}: nothing was left to train; {}. To go on raise {}",
+                        progress.step, checkpoint,
+                        early                         ? "early_stopping_patience"
+                        : run.config.length.max_steps ? "max_steps"
+                                                      : "num_train_epochs"));
+  } else {
+    PrintLossCurve(env, JoinPath(out, kMetricsFile));
+    LogInfo(fmt::format("done        {}, {} in {}; {}", Counted(progress.step, "step"),
+                        Counted(progress.tokens, "token"), ToString(Seconds{progress.seconds}), checkpoint));
+  }
   if (const BestEvaluation& best = progress.best; best.value) {
     LogInfo(fmt::format("best        {} {:.4f} at step {}", best.by.shown(), *best.value, best.step));
   }

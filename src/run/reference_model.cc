@@ -3,22 +3,39 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "base/log.h"
+#include "data/tokenizer/tokenizer.h"
 #include "device/device_part.h"
+#include "format/quoted.h"
 #include "graph/graph.h"
 
 namespace temper {
 namespace {
 
-constexpr char kTokenizerFile[] = "tokenizer.json";
+// The first token that stands for another text in the other model, as far as both have tokenizers. Their files may
+// differ without that: a run writes them as transformers reads them.
+std::optional<int32_t> FirstOtherToken(const Tokenizer& one, const Tokenizer& other) {
+  for (int32_t id = 0; id < one.vocab_size(); ++id) {
+    const std::string token = one.IdToToken(id);
+    if (!token.empty() && (id >= other.vocab_size() || other.IdToToken(id) != token)) return id;
+  }
+  return std::nullopt;
+}
 
-// Whether both have a tokenizer, and not the same.
-bool TokenizersDiffer(Env& env, const OpenedModel& one, const OpenedModel& other) {
-  const std::string a = JoinPath(one.folder(), kTokenizerFile), b = JoinPath(other.folder(), kTokenizerFile);
-  if (a == b || !env.IsFile(a) || !env.IsFile(b)) return false;
-  const auto of_one = ReadTextFile(env, a), of_other = ReadTextFile(env, b);
-  return of_one.ok() && of_other.ok() && *of_one != *of_other;
+void CompareTokens(const OpenedModel& own, const std::string& own_name, const OpenedModel& reference,
+                   const std::string& path) {
+  if (own.folder() == reference.folder()) return;
+  const auto of_own = own.LoadTokenizer(), of_other = reference.LoadTokenizer();
+  if (!of_own.ok() || !of_other.ok()) return;  // who needs one says so
+  const auto id = FirstOtherToken(**of_own, **of_other);
+  if (!id) return;
+  const std::string theirs = *id < (*of_other)->vocab_size() ? (*of_other)->IdToToken(*id) : "";
+  LogWarning(fmt::format(
+      "reference {}: token {} is {} there, and {} in {}, which makes the tokens that both score: the comparison means "
+      "nothing",
+      path, *id, theirs.empty() ? "none" : Quoted(theirs), Quoted((*of_own)->IdToToken(*id)), own_name));
 }
 
 }  // namespace
@@ -45,12 +62,7 @@ Result<OpenedModel> OpenReference(Env& env, const std::string& path, const Opene
   if (PrintGraph(model.Forward(forward)) != PrintGraph(other.Forward(forward))) {
     return refuse("its config.json computes something else than that of " + own_name);
   }
-  if (TokenizersDiffer(env, own, reference)) {
-    LogWarning(fmt::format(
-        "reference {}: its {} is not that of {}, which makes the tokens that both score: where they stand for other "
-        "texts, the comparison means nothing",
-        path, kTokenizerFile, own_name));
-  }
+  CompareTokens(own, own_name, reference, path);
   TEMPER_RETURN_IF_ERROR(reference.OpenWeights());
   return reference;
 }

@@ -1,6 +1,7 @@
 #include "settings/run_config.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -51,7 +52,12 @@ Status ResolveRows(const RunFacts& facts, ResolvedRun& run) {
     if (facts.positions_are_learned) {
       return InvalidArgument(fmt::format("{}: it has no embedding for the rest. Set max_seq_len: {}", what, *most));
     }
-    run.warnings.push_back(what + ": it was not trained on longer documents");
+    // A row of a pair holds two documents, which may each have half of it.
+    const bool pairs = run.config.objective.has_pairs();
+    if (pairs && *rows / 2 <= *most) return OkStatus();
+    run.warnings.push_back(fmt::format(
+        "{}{}: it was not trained on longer documents", what,
+        pairs ? fmt::format(" also where two answers share them ({} each with its prompt)", *rows / 2) : ""));
   }
   return OkStatus();
 }
@@ -216,6 +222,7 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
                     "lower it",
                     *kwargs.min_lr, *c.optimizer.learning_rate));
   }
+  if (c.length.max_steps) TEMPER_RETURN_IF_ERROR(CheckSteps(c, *c.length.max_steps));
   return run;
 }
 
@@ -277,15 +284,40 @@ Status CheckCadence(const RunConfig& config, int64_t total_steps) {
       total_steps, o.save_steps, at.saving.steps, o.eval_steps.value_or(0), at.evaluation->steps));
 }
 
-std::optional<std::string> ShortRunWarning(const RunConfig& config, int64_t total_steps) {
+Status CheckSteps(const RunConfig& config, int64_t total_steps) {
+  TEMPER_RETURN_IF_ERROR(ScheduleOf(config, total_steps).status());
+  return CheckCadence(config, total_steps);
+}
+
+namespace {
+
+// A warning with a remedy for a run too short to learn from.
+std::optional<std::string> ShortRunWarning(const RunConfig& config, int64_t total_steps, const PackedRows& packed) {
   if (total_steps >= kFewestUsefulSteps) return std::nullopt;
+  std::vector<std::string> remedies;
+  if (packed.per_row > 2 && packed.steps_without > total_steps) {
+    remedies.push_back(fmt::format("packing puts {:.0f} {} into a row, packing: false makes it {} steps",
+                                   packed.per_row, config.objective.has_pairs() ? "pairs of answers" : "documents",
+                                   packed.steps_without));
+  }
   const int64_t accumulation = config.batch.gradient_accumulation_steps;
-  const char* const longer = config.length.max_steps ? "raise max_steps" : "raise num_train_epochs";
-  return fmt::format("the run has only {}, too few to learn much: {}{}", Counted(total_steps, "optimizer step"),
-                     accumulation > 1 && !config.length.max_steps
-                         ? fmt::format("lower gradient_accumulation_steps (now {}), or ", accumulation)
-                         : "",
-                     longer);
+  if (accumulation > 1 && !config.length.max_steps) {
+    remedies.push_back(fmt::format("lower gradient_accumulation_steps (now {})", accumulation));
+  }
+  remedies.emplace_back(config.length.max_steps ? "raise max_steps" : "raise num_train_epochs");
+  return fmt::format("the run has only {}, too few to learn much: {}", Counted(total_steps, "optimizer step"),
+                     fmt::join(remedies, ", or "));
+}
+
+}  // namespace
+
+std::vector<std::string> StepWarnings(const RunConfig& config, int64_t total_steps, const PackedRows& packed) {
+  std::vector<std::string> warnings;
+  const Result<Schedule> schedule = ScheduleOf(config, total_steps);
+  TEMPER_CHECK(schedule.ok()) << schedule.status().message();
+  if (auto warning = schedule->Warning()) warnings.push_back(*std::move(warning));
+  if (auto warning = ShortRunWarning(config, total_steps, packed)) warnings.push_back(*std::move(warning));
+  return warnings;
 }
 
 }  // namespace temper

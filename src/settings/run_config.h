@@ -288,7 +288,17 @@ CadenceStrategy EvaluationStrategy(const RunConfig& config);
 // An error if load_best_model_at_end lacks an evaluation at a checkpoint: parts of the run are rounded to steps.
 Status CheckCadence(const RunConfig& config, int64_t total_steps);
 
-// A warning with a remedy for a run too short to learn from (fewer than 20 steps), or nothing.
-std::optional<std::string> ShortRunWarning(const RunConfig& config, int64_t total_steps);
+// What a run of so many steps would be refused for: its schedule, its cadence. REQUIRES: `config` is resolved.
+Status CheckSteps(const RunConfig& config, int64_t total_steps);
+
+// What packing makes of a run whose length its data says.
+struct PackedRows {
+  double per_row = 1;         // documents, or pairs of them, in a row; 1: not packed, or not known
+  int64_t steps_without = 0;  // that the run has without packing
+};
+
+// Warnings with remedies: of a run too short to learn from (fewer than 20 steps), of a warmup that is longer.
+// REQUIRES: CheckSteps is OK.
+std::vector<std::string> StepWarnings(const RunConfig& config, int64_t total_steps, const PackedRows& packed = {});
 
 }  // namespace temper

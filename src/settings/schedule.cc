@@ -114,11 +114,6 @@ Status Schedule::Check() const {
           "steps. Lower lr_scheduler_kwargs.num_decay_steps, or train longer (num_train_epochs, max_steps)",
           warmup_steps, stable, decay_steps, total_steps));
     }
-  } else if (warmup_steps > total_steps) {
-    return InvalidArgument(
-        fmt::format("{} warmup steps are more than the run's {} steps: the learning rate would never reach its peak. "
-                    "Lower warmup_steps, or train longer (num_train_epochs, max_steps)",
-                    warmup_steps, total_steps));
   }
   if (kind == ScheduleKind::kPolynomial && lr_end >= learning_rate) {
     return InvalidArgument(
@@ -132,6 +127,14 @@ Status Schedule::Check() const {
                     *timescale, warmup_steps));
   }
   return OkStatus();
+}
+
+std::optional<std::string> Schedule::Warning() const {
+  if (kind == ScheduleKind::kConstant || warmup_steps <= total_steps) return std::nullopt;
+  return fmt::format(
+      "{} warmup steps are more than the run's {}: learning_rate is not reached, the last step has {:.3g} of {:.3g}. "
+      "Lower warmup_steps, or train longer (num_train_epochs, max_steps)",
+      warmup_steps, total_steps, At(std::max<int64_t>(total_steps - 1, 0)), learning_rate);
 }
 
 int64_t WarmupSteps(double ratio, int64_t total_steps) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "base/status.h"
 
@@ -50,8 +51,10 @@ struct Schedule {
   // The rate of update number `step` (from 0). Defined for every step >= 0, also beyond total_steps.
   double At(int64_t step) const;
 
-  // An error if the phases of the schedule do not fit into total_steps, or lr_end is not below the peak.
+  // An error if the phases of a warmup_stable_decay do not fit into total_steps, or lr_end is not below the peak.
   Status Check() const;
+  // Of a warmup that is longer than the run, which transformers allows, too.
+  std::optional<std::string> Warning() const;
 };
 
 // ceil(ratio * total_steps), rounded as in transformers.

@@ -74,11 +74,24 @@ TEST(Schedule, RefusesPhasesLongerThanTheRun) {
   EXPECT_NE(s.Check().message().find("num_decay_steps"), std::string::npos);
   s.decay_steps = 6;
   EXPECT_TRUE(s.Check().ok());
+}
+
+// As transformers runs it: the rate rises to the end, and does not get to its peak.
+TEST(Schedule, WarnsOfAWarmupThatIsLongerThanTheRun) {
+  Schedule s;
   s.kind = ScheduleKind::kLinear;
-  s.warmup_steps = 11;
-  EXPECT_FALSE(s.Check().ok());
-  s.kind = ScheduleKind::kConstant;
+  s.learning_rate = 1e-3;
+  s.total_steps = 4;
+  s.warmup_steps = 10;
   EXPECT_TRUE(s.Check().ok());
+  EXPECT_DOUBLE_EQ(s.At(3), 3e-4);
+  ASSERT_TRUE(s.Warning().has_value());
+  EXPECT_NE(s.Warning()->find("10 warmup steps are more than the run's 4: learning_rate is not reached, the last step "
+                              "has 0.0003 of 0.001"),
+            std::string::npos)
+      << *s.Warning();
+  s.warmup_steps = 4;
+  EXPECT_FALSE(s.Warning().has_value());
 }
 
 TEST(Schedule, RefusesAPolynomialThatRisesAndATimescaleShorterThanTheWarmup) {

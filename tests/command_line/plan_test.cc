@@ -5,6 +5,11 @@
 namespace temper::program::plan_test {
 namespace {
 
+std::string LastLine(const std::string& text) {
+  const std::string_view lines = std::string_view(text).substr(0, text.find_last_not_of('\n') + 1);
+  return std::string(lines.substr(lines.rfind('\n') + 1));
+}
+
 class Plan : public Workplace {
  protected:
   Json Report(const Arguments& more) {
@@ -83,9 +88,50 @@ TEST_F(Plan, WarnsOfWeightsThatTrainingWouldRefuse) {
   ASSERT_NE(config.find(five), std::string::npos);
   Spill("model/config.json", config.replace(config.find(five), five.size(), "\"num_hidden_layers\": 6"));
   const Ended lacking = Temper({"plan", "--model", "model"});
-  EXPECT_EQ(lacking.code, 0);
-  EXPECT_NE(lacking.err.find("the run would be refused because of its weights: "), std::string::npos) << lacking.err;
-  EXPECT_NE(lacking.err.find("model.layers.5."), std::string::npos) << lacking.err;
+  EXPECT_EQ(lacking.code, 1);
+  EXPECT_NE(LastLine(lacking.out).find("the run would be refused because of its weights: "), std::string::npos);
+  EXPECT_NE(LastLine(lacking.out).find("model.layers.5."), std::string::npos) << lacking.out;
+}
+
+// As loud as `temper train`, which is the question: not among the warnings above the plan.
+TEST_F(Plan, EndsWithWhatTheRunWouldBeRefusedFor) {
+  const auto plan = [&](const Arguments& more) {
+    return Temper(With({"plan", "--model", kModel, "--threads", "1", "--rates", "typical"}, more));
+  };
+  EXPECT_EQ(plan({"--data", "d.jsonl"}).code, 0);
+  Spill("bad.jsonl", "{oops\n");
+  for (const auto& [data, why] :
+       {std::pair<Arguments, std::string>{{"--data", "nosuch.jsonl"}, "cannot open nosuch.jsonl"},
+        {{"--data", "no/data/*.jsonl"}, "there is no folder no/data/"},
+        {{"--data", "d.jsonl", "--eval_data", "nosuch.jsonl"}, "--eval_data: cannot open nosuch.jsonl"},
+        {{"--data", "d.jsonl", "--eval_data", "bad.jsonl"}, "bad.jsonl line 1"},
+        {{"--data", "bad.jsonl"}, "bad.jsonl line 1"}}) {
+    SCOPED_TRACE(why);
+    const Ended ended = plan(data);
+    EXPECT_EQ(ended.code, 1);
+    EXPECT_TRUE(LastLine(ended.out).starts_with("the run would be refused because of its data: ")) << ended.out;
+    EXPECT_NE(LastLine(ended.out).find(why), std::string::npos) << LastLine(ended.out);
+    EXPECT_EQ(ended.out.find("the run fits"), std::string::npos) << ended.out;
+  }
+  const Ended json = plan({"--data", "nosuch.jsonl", "--json"});
+  EXPECT_EQ(json.code, 1);
+  EXPECT_EQ(Json::parse(json.out)["refused"].size(), 1u);
+  // Elsewhere the file may be there.
+  const Ended elsewhere = plan({"--data", "nosuch.jsonl", "--cluster", "RTX3090-24"});
+  ExpectEnd(elsewhere, 0, {"the run's steps are not known: "});
+}
+
+TEST_F(Plan, KnowsWhatTheRunsLengthMeansForItsSchedule) {
+  const Arguments run = {"--model", kModel,    "--data",  "d.jsonl",   "--threads",
+                         "1",       "--rates", "typical", "--packing", "false"};
+  Arguments warm = run, decays = run;
+  warm.insert(warm.begin(), "plan");
+  decays.insert(decays.begin(), "plan");
+  ExpectEnd(Temper(With(warm, {"--warmup_steps", "1000"})), 0, {"1000 warmup steps are more than the run's"});
+  const Ended ended = Temper(
+      With(decays, {"--lr_scheduler_type", "warmup_stable_decay", "--lr_scheduler_kwargs.num_decay_steps", "999"}));
+  EXPECT_EQ(ended.code, 1);
+  EXPECT_TRUE(LastLine(ended.out).starts_with("the run would be refused because of its length: ")) << ended.out;
 }
 
 TEST_F(Plan, ReadDataEstimatesAttentionFromTheLengthsOfDocuments) {

@@ -207,6 +207,7 @@ TEST_F(Preference, AnotherModelMayBeTheReference) {
   ASSERT_EQ(ended.code, 0) << ended.err;
   const Json back = Rows(Path("compared")).back();
   EXPECT_LT(back["rewards/margins"].get<double>(), -0.2) << "the reference has learned what this model has not";
+  EXPECT_EQ(ended.err.find("the comparison means nothing"), std::string::npos) << ended.err;
   // As the model of the start, it is no other one.
   const auto losses = [&](const Arguments& more) {
     const Ended one = Temper(With(TrainOnPairs({"--max_steps", "3", "--overwrite"}), more));
@@ -220,6 +221,23 @@ TEST_F(Preference, AnotherModelMayBeTheReference) {
   EXPECT_EQ(on.code, 0) << on.err;
   ExpectEnd(Temper(TrainOnPairs({"--task", "orpo", "--reference", kModel})), 2,
             {"reference has no effect on task: orpo, which compares with no other model"});
+}
+
+// What tokens stand for counts, not how tokenizer.json is written: a run writes it as transformers reads it.
+TEST_F(Preference, WarnsOfAReferenceOfOtherTokens) {
+  const std::string file = CopyModel("reference") + "/tokenizer.json";
+  Json tokenizer = Json::parse(temper::Slurp(file));
+  const auto warns = [&] {
+    temper::Spill(file, tokenizer.dump(1));
+    const Ended ended = Temper(TrainOnPairs({"--max_steps", "1", "--reference", "reference", "--overwrite"}));
+    EXPECT_EQ(ended.code, 0) << ended.err;
+    return ended.err.find("the comparison means nothing") != std::string::npos;
+  };
+  EXPECT_FALSE(warns());
+  Json& vocabulary = tokenizer["model"]["vocab"];
+  auto last = std::prev(vocabulary.end()), before = std::prev(last);
+  std::swap(last.value(), before.value());
+  EXPECT_TRUE(warns());
 }
 
 TEST_F(Preference, RefusesDataAndSettingsOfOtherMethods) {
@@ -441,7 +459,7 @@ TEST_F(Preference, AWeightOfAnAnswerIsRefusedWithARemedy) {
 TEST_F(Preference, RefusesWhatItHasNoUseFor) {
   ExpectEnd(Temper(TrainOnPairs({"--data", "d.jsonl"})), 1, {"d.jsonl line 1: no pair of answers. The row has "});
   ExpectEnd(Temper(Train({"--data", "pairs.jsonl"})), 1,
-            {"pairs.jsonl line 1: preference data ('chosen' and 'rejected'): train on it with --task dpo, simpo, orpo "
+            {"pairs.jsonl line 1: preference data ('chosen' and 'rejected'): add --task dpo, simpo, orpo "
              "or reward, or "
              "keep"});
   ExpectEnd(Temper(TrainOnPairs({"--mesh", "cp=2", "--nprocs", "2"})), 2,

@@ -351,7 +351,10 @@ TEST_F(Resume, EarlyStoppingCountsOn) {
   ExpectEnd(run({"--early_stopping_patience", "3", "--max_steps", "6"}), 0, {"done        6 steps"});
   ExpectEnd(run({"--early_stopping_patience", "3", "--resume"}), 0, {"step 7/50", ended, "done        8 steps"});
   const Ended again = run({"--early_stopping_patience", "3", "--resume"});
-  ExpectEnd(again, 0, {ended, "best        eval_loss"});
+  ExpectEnd(again, 0,
+            {ended, "best        eval_loss", "done        already, at step 8: nothing was left to train",
+             "early_stopping_patience"});
+  EXPECT_EQ(again.err.find("done        8 steps"), std::string::npos) << again.err;
   EXPECT_EQ(again.err.find("step 9/50"), std::string::npos) << again.err;
   ExpectEnd(run({"--early_stopping_patience", "4", "--resume"}), 0,
             {"changed     early_stopping_patience 3 -> 4", "early stop  after step 10"});

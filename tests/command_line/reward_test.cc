@@ -58,7 +58,36 @@ TEST_F(RewardModel, LearnsToRewardTheChosenAnswers) {
       const Ended evaluated = Temper({"eval", model, "--data", "pairs.jsonl", "--dtype", "f32"});
       ASSERT_EQ(evaluated.code, 0) << evaluated.err;
       EXPECT_EQ(Json::parse(evaluated.out)["accuracy"], 1);
+      ExpectEnd(Temper({"score", model, "--data", "pairs.jsonl"}), 1, {"temper eval measures a reward model on pairs"});
     }
+  }
+}
+
+// The base's file has the table that its head is tied to under the head's name alone, which a model of rewards lacks.
+TEST_F(RewardModel, ATiedTableIsReadUnderTheNameOfTheHeadOfWords) {
+  CopyModel("renamed");
+  const std::string table = "\"model.embed_tokens.weight\":", head = "\"lm_head.weight\":";
+  std::string weights = Slurp("renamed/model.safetensors");
+  const size_t at = weights.find(table);
+  ASSERT_NE(at, weights.npos);
+  Spill("renamed/model.safetensors",
+        weights.replace(at, table.size(), head + std::string(table.size() - head.size(), ' ')));
+  for (const char* method : {"lora", "full"}) {
+    SCOPED_TRACE(method);
+    std::vector<Json> losses;
+    for (const std::string& model : {kModel, std::string("renamed")}) {
+      const Ended ended =
+          Temper(TrainOnRanks({"--model", model, "--method", method, "--max_steps", "2", "--overwrite"}));
+      ASSERT_EQ(ended.code, 0) << ended.err;
+      for (const Json& row : Rows(Path("out"))) losses.push_back(row["loss"]);
+    }
+    ASSERT_EQ(losses.size(), 4u);
+    EXPECT_EQ(losses[0], losses[2]);
+    EXPECT_EQ(losses[1], losses[3]);
+    ASSERT_EQ(Temper({"export", "out", "--output_dir", "exported", "--overwrite"}).code, 0);
+    const std::string exported = Slurp("exported/model.safetensors");
+    EXPECT_NE(exported.find(table), exported.npos) << "as transformers calls it";
+    EXPECT_EQ(exported.find(head), exported.npos);
   }
 }
 
@@ -180,7 +209,7 @@ TEST_F(RewardModel, TensorRanksSeeTheSamePairs) {
 
 TEST_F(RewardModel, RefusesWhatItHasNoUseFor) {
   ExpectEnd(Temper(TrainOnRanks({"--data", "d.jsonl"})), 1, {"d.jsonl line 1: no pair of answers. The row has "});
-  ExpectEnd(Temper(Train({"--data", "pairs.jsonl"})), 1, {"train on it with --task dpo, simpo, orpo or reward"});
+  ExpectEnd(Temper(Train({"--data", "pairs.jsonl"})), 1, {"add --task dpo, simpo, orpo or reward"});
   ExpectEnd(Temper(TrainOnRanks({"--mesh", "cp=2", "--nprocs", "2"})), 2, {"task: reward has no use for mesh.cp"});
   ExpectEnd(Temper(TrainOnRanks({"--dpo.beta", "0.2"})), 2, {"dpo.* has no effect on task: reward"});
   ExpectEnd(Temper(Train({"--reward.center_rewards_coefficient", "0.2"})), 2,
