@@ -70,7 +70,7 @@ Status ExpandData(const Ranks& ranks, const std::optional<OutputFolder>& folder,
     }
   }
   TEMPER_RETURN_IF_ERROR(ranks.Agree(expanded));
-  if (purpose == Purpose::kTrain) config.data.split.clear();  // the files are of it
+  config.data.split.clear();  // the files are of it
   if (ranks.alone()) return OkStatus();
   RunConfig of_data;
   of_data.data.data = config.data.data;
