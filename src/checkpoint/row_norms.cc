@@ -137,6 +137,9 @@ void SquaresOfRows(const float* x, int64_t rows, int64_t columns, float* sums) {
 Status LoadRowNorms(const ModelWeights& files, std::span<const StoredWeight> weights,
                     std::span<const LoraModule> modules, NormsOf of, const AdapterReader* adapter, bool magnitudes,
                     const BufferLookup& buffer) {
+  if (std::none_of(modules.begin(), modules.end(), [](const LoraModule& m) { return m.has_magnitudes; })) {
+    return OkStatus();
+  }
   TEMPER_CHECK(of == NormsOf::kWeight || (adapter != nullptr && !magnitudes));
   FileRows rows(files, weights, adapter, buffer);
   HostWindow window;
