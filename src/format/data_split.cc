@@ -17,11 +17,11 @@ namespace {
 
 constexpr char kTrainSplit[] = "train";
 
-// Those of datasets (data_files.py, KEYWORDS_IN_..._BASE_PATTERNS), without its "eval", which people also call files of
-// another purpose.
+// Those of datasets (data_files.py, KEYWORDS_IN_..._BASE_PATTERNS).
 constexpr std::pair<std::string_view, std::string_view> kSplitWords[] = {
     {"training", kTrainSplit}, {"train", kTrainSplit}, {"validation", "validation"}, {"valid", "validation"},
     {"val", "validation"},     {"dev", "validation"},  {"testing", "test"},          {"test", "test"},
+    {"evaluation", "test"},    {"eval", "test"},
 };
 
 // The name that a word stands for, or "".

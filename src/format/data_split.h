@@ -12,9 +12,10 @@ namespace temper {
 
 // Of a file of that path: "train_sft" of train_sft-00000-of-00003.parquet and of its like; else the word for a split
 // with which the name begins (train.jsonl, test-2.csv), or that is the name of the folder (train/0000.parquet). "" if
-// there is none. Words that mean the same give one name: training is train; valid, val and dev are validation; testing
-// is test. Arrow files of the library itself: of save_to_disk the folder (train_sft/data-00000-of-00001.arrow), of its
-// cache what the name ends in (gsm8k-train.arrow, ultra-train_sft-00000-of-00002.arrow).
+// there is none. Words that mean the same give one name: training is train; valid, val and dev are validation; testing,
+// eval and evaluation are test. Arrow files of the library itself: of save_to_disk the folder
+// (train_sft/data-00000-of-00001.arrow), of its cache what the name ends in (gsm8k-train.arrow,
+// ultra-train_sft-00000-of-00002.arrow).
 std::string SplitOfFile(std::string_view path);
 
 // Those of `files` that belong to the split of this name, or of a word that means the same.

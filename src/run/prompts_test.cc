@@ -73,7 +73,7 @@ TEST_F(Prompts, KeepTheOtherFieldsOfTheirRows) {
 {"messages": [{"role": "user", "content": "a"}], "source": "x"})");
   ASSERT_EQ(prompts.size(), 2u);
   EXPECT_EQ(AnsweredRow(prompts[0], "z"),
-            R"({"system":"s","prompt":"b","completion":"z","chat_template_kwargs":{"enable_thinking":false},"id":7})");
+            R"({"system":"s","prompt":"b","completion":"z","id":7,"chat_template_kwargs":{"enable_thinking":false}})");
   EXPECT_EQ(AnsweredRow(prompts[1], "z"),
             R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"z"}],"source":"x"})");
 }

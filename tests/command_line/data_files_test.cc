@@ -264,7 +264,7 @@ TEST_F(DataFiles, OfAFolderWithSplitsTheSplitIsReadThatIsMeant) {
             {"--data set has the splits test, train: name one (--split test"});
   ExpectEnd(Temper({"eval", kModel, "--data", "set", "--split", "test"}), 0,
             {"set/test-00000-of-00001.parquet: 1 row"});
-  ExpectEnd(Temper(Train({"--data", "set", "--split", "dev", "--output_dir", "x"})), 2,
+  ExpectEnd(Temper(Train({"--data", "set", "--split", "dev", "--output_dir", "x"})), 1,
             {"--data set has no split 'validation'"});
 }
 

@@ -268,7 +268,7 @@ TEST_F(ExpertsBase, WhatCannotBeIsRefusedInALine) {
   ExpectEnd(Temper(On("mxfp4", {"--method", "full"})), 2,
             {"stored as MXFP4, which method: full cannot train", "temper export mxfp4 --dtype bf16 --output_dir"});
   Spill("plain/config.json", Slurp("mxfp4/config.json"));
-  ExpectEnd(Temper(On("plain")), 1, {"experts.down_proj' is BF16", "config.json says that experts are in MXFP4"});
+  ExpectEnd(Temper(On("plain")), 1, {"experts.gate_up_proj' is BF16", "config.json says that experts are in MXFP4"});
 }
 
 }  // namespace

@@ -65,7 +65,7 @@ TEST_F(Hub, WhatTheCacheLacksIsExplained) {
   ExpectEnd(Temper({"plan", "--model", "org/none"}), 1, {"fetch it with `hf download org/none`"});
   ExpectEnd(Temper({"inspect", "org/none"}), 1, {"fetch it with `hf download org/none`"});
   ExpectEnd(Temper({"eval", "--model", "org/tiny", "--data", "org/rows"}), 2,
-            {"--data org/rows: the data set has several files of rows: eval/held.jsonl, train.jsonl"});
+            {"--data org/rows has the splits test, train: name one (--split test"});
   ASSERT_TRUE(PosixEnv().RemoveFile(Path("hub/models--org--tiny/snapshots/" + kCommit + "/model.safetensors")).ok());
   ExpectEnd(Temper({"plan", "--model", "org/tiny"}), 0, {});
   ExpectEnd(Temper({"eval", "--model", "org/tiny", "--data", "e.jsonl"}), 1, {"has no weights: finish the download"});

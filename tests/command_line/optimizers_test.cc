@@ -68,7 +68,7 @@ TEST_F(Optimizers, StepsAreThoseOfBitsandbytesAndTorch) {
     if (wanted.value("match_rms_adamw", false)) run = With(run, {"--muon_match_rms_adamw", "true"});
     const Ended ended = Temper(run);
     ASSERT_EQ(ended.code, 0) << ended.err;
-    const std::vector<Json> steps = Lines(Path("out/metrics.jsonl"));
+    const std::vector<Json> steps = Lines(Slurp("out/metrics.jsonl"));
     ASSERT_EQ(steps.size(), wanted["steps"].size());
     // bf16 has 8 bits: torch's iteration in it makes a step whose direction differs by some hundredths.
     const double allowed = in_bf16 ? 2e-2 : 1e-4;

@@ -16,7 +16,7 @@ TEST_F(ScalarKernels, AreAnnouncedByTrainAndPlanWithTheirReason) {
     return ended.err;
   };
   const auto plan = [&](const std::string& model) {
-    const Ended ended = Temper({"plan", "--model", model, "--method", "full", "--max_seq_len", "96"});
+    const Ended ended = Temper(With({"plan", "--model", model, "--max_seq_len", "96"}, full));
     EXPECT_EQ(ended.code, 0) << ended.err;
     return ended.err;
   };

@@ -117,7 +117,7 @@ TEST_F(Trainable, StepsAreThoseOfPeft) {
       run.insert(run.end(), {"--optimizer_groups", group.dump()});
     }
     RunWell(run);
-    const std::vector<Json> steps = Lines(Path("out/metrics.jsonl"));
+    const std::vector<Json> steps = Lines(Slurp("out/metrics.jsonl"));
     ASSERT_EQ(steps.size(), 3u);
     for (size_t i = 0; i < steps.size(); ++i) {
       for (const auto& [report, value] : wanted["steps"][i].items()) {

@@ -29,13 +29,40 @@ TEST(GpuKernels, LackNoOpButThoseNamedHere) {
 #define TEMPER_GPU_PRODUCT(op) Op::k##op,
 #include "backend/gpu/kernel_list.inc"
   };
-  const std::set<Op> lacking = {
-      Op::kPreference,       Op::kClassReport,   Op::kRewardLoss,      Op::kShortConv,         Op::kShortConvBackward,
-      Op::kShortConvCached,  Op::kDecay,         Op::kDecayBackward,   Op::kGatedDelta,        Op::kGatedDeltaBackward,
-      Op::kGatedDeltaCached, Op::kRoute,         Op::kRouteBackward,   Op::kGatherRows,        Op::kCombine,
-      Op::kCombineBackward,  Op::kExpertLoad,    Op::kRouterSum,       Op::kRouterSumBackward, Op::kBalance,
-      Op::kBalanceBackward,  Op::kGroupedLinear, Op::kGroupedLinearDx, Op::kGroupedLinearDw,   Op::kUnstack,
-      Op::kUnstackBackward,  Op::kSsd,           Op::kSsdCached,       Op::kSsdBackward,       Op::kUnpairedPreference};
+  const std::set<Op> lacking = {Op::kPreference,
+                                Op::kClassReport,
+                                Op::kRewardLoss,
+                                Op::kShortConv,
+                                Op::kShortConvBackward,
+                                Op::kShortConvCached,
+                                Op::kDecay,
+                                Op::kDecayBackward,
+                                Op::kGatedDelta,
+                                Op::kGatedDeltaBackward,
+                                Op::kGatedDeltaCached,
+                                Op::kRoute,
+                                Op::kRouteBackward,
+                                Op::kGatherRows,
+                                Op::kCombine,
+                                Op::kCombineBackward,
+                                Op::kExpertLoad,
+                                Op::kRouterSum,
+                                Op::kRouterSumBackward,
+                                Op::kBalance,
+                                Op::kBalanceBackward,
+                                Op::kGroupedLinear,
+                                Op::kGroupedLinearDx,
+                                Op::kGroupedLinearDw,
+                                Op::kUnstack,
+                                Op::kUnstackBackward,
+                                Op::kSsd,
+                                Op::kSsdCached,
+                                Op::kSsdBackward,
+                                Op::kUnpairedPreference,
+                                Op::kMuon,
+                                Op::kRowSquares,
+                                Op::kScaleColumns,
+                                Op::kScaleColumnsBackward};
   for (int i = 0; i < NumOps(); ++i) {
     const Op op = static_cast<Op>(i);
     EXPECT_EQ(listed.count(op) == 1, RunnerOf(op) == OpRunner::kKernel && lacking.count(op) == 0) << ToString(op);

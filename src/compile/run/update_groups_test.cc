@@ -35,6 +35,7 @@ RunConfig ConfigOf(TrainMethod method) {
   RunConfig config;
   config.model.model = "config.json";
   config.model.method = method;
+  config.model.dtype = ComputeType::kF32;
   config.data.max_seq_len = 16;
   config.optimizer.learning_rate = 1e-3;
   config.optimizer.weight_decay = 0.1;
