@@ -277,7 +277,7 @@ Result<RunState> ParseRunState(const Json& json, const std::string& where) {
   TEMPER_RETURN_IF_ERROR(read(json, "best_eval_loss", &s.best_eval_loss));
   if (json.contains("best_by")) {
     TEMPER_ASSIGN_OR_RETURN(const Json by, Member(json, "best_by", Json::value_t::object, where));
-    s.best_by.emplace();
+    s.best_by = RunState::BestBy();
     TEMPER_ASSIGN_OR_RETURN(s.best_by->metric, Text(by, "metric", where));
     const auto greater = by.find("greater_is_better");
     if (greater == by.end() || !greater->is_boolean()) {

@@ -103,12 +103,12 @@ bool IsMixture(const std::string& name) {
   return std::any_of(std::begin(kMixtures), std::end(kMixtures),
                      [&](const char* mixture) { return name.find(mixture) != name.npos; });
 }
-// GPUs have no kernels of convolutions, recurrent states, experts and sinks.
+// GPUs have no kernels of convolutions, recurrent states, experts, sinks and DoRA.
 bool RunsHere(const std::string& name) {
   const char* const device = std::getenv("TEMPER_TEST_DEVICE");
   const auto has = [&](const char* part) { return name.find(part) != name.npos; };
-  const bool lacking =
-      has("lfm2") || has("qwen3_5") || has("granite_hybrid") || has("nemotron_h") || has("gpt_oss") || IsMixture(name);
+  const bool lacking = has("dora") || has("lfm2") || has("qwen3_5") || has("granite_hybrid") || has("nemotron_h") ||
+                       has("gpt_oss") || IsMixture(name);
   return !lacking || device == nullptr || std::string_view(device) != "gpu";
 }
 std::vector<std::string> CasesOfKind(const std::string& kind) {
