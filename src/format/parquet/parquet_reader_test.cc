@@ -164,7 +164,7 @@ TEST(ParquetReader, BombsAreRefusedInTime) {
   ExpectError(ParquetFile({{.pages = {page}, .codec = 6}, {.name = "b", .pages = {page}, .codec = 6}}, 1),
               "is more than 64 times the file");
   const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
-  EXPECT_LT(seconds, 10) << "of a processor; some 0.5 on a free one, without sanitizers";
+  EXPECT_LT(seconds, 60) << "of a processor; some 0.5 on a free one, 10 on a busy one with sanitizers";
 }
 
 }  // namespace
