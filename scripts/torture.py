@@ -95,7 +95,9 @@ class Attacks:
             raise Failure(f"exit code {ended.code}, expected one of {codes}\n{ended.err[-2000:]}")
         if "bug in temper" in ended.err or "check failed" in ended.err:
             raise Failure(f"a bug\n{ended.err[-2000:]}")
-        if ended.code in (1, 2) and "error: " not in ended.err:
+        # A plan is no error; its last lines say that the run would be refused.
+        told = "error: " in ended.err or "the run would be refused" in ended.out or "would refuse the run" in ended.err
+        if ended.code in (1, 2) and not told:
             raise Failure(f"exit code {ended.code} without a word\n{ended.err[-2000:]}")
 
     # --- what a run leaves ---
