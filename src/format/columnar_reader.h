@@ -4,8 +4,7 @@
 //   text             a string; so are bytes that are not said to be text, if they are UTF-8
 //   other bytes      {"binary": SIZE}: an object, which nothing takes for a text
 //   numbers          integers of any width; float and double in the shortest form that reads back as the same double.
-//   NaN
-//                    and infinity are null, as in JSON lines
+//                    NaN and infinity are null, as in JSON lines
 //   times            as Python's isoformat(): "2024-05-17T08:00:00.250000+00:00"; decimals as strings
 //   maps             a list of [key, value]
 //   null             null: each row has all columns
