@@ -18,13 +18,14 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, GptOssConfig, MixtralConfig, Qwen3MoeConfig
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
+# Rows of whole blocks: with others (96) bitsandbytes gives other numbers (docs/left.md).
 SIZES = dict(vocab_size=512, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              max_position_embeddings=256, initializer_range=0.1, bos_token_id=0, eos_token_id=1, pad_token_id=None)
 MODELS = {
-    "qwen3_moe": Qwen3MoeConfig(**SIZES, head_dim=16, intermediate_size=96, moe_intermediate_size=96, num_experts=6,
+    "qwen3_moe": Qwen3MoeConfig(**SIZES, head_dim=16, intermediate_size=128, moe_intermediate_size=128, num_experts=6,
                                 num_experts_per_tok=2, norm_topk_prob=True),
-    "mixtral": MixtralConfig(**SIZES, intermediate_size=80, num_local_experts=4, num_experts_per_tok=2),
-    "gpt_oss": GptOssConfig(**SIZES, head_dim=16, intermediate_size=96, num_local_experts=4, num_experts_per_tok=2,
+    "mixtral": MixtralConfig(**SIZES, intermediate_size=128, num_local_experts=4, num_experts_per_tok=2),
+    "gpt_oss": GptOssConfig(**SIZES, head_dim=16, intermediate_size=128, num_local_experts=4, num_experts_per_tok=2,
                             sliding_window=24, rope_parameters={"rope_type": "default", "rope_theta": 10000.0}),
 }
 ROW = 64
