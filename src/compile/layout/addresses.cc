@@ -83,8 +83,8 @@ class BufferTable {
     buffers_[index].transient = true;
     buffers_[index].offset += offset;
   }
-  // Call after the last Add. On the disk, the values that the run writes come first (one file), then frozen weights,
-  // which are read from the model's files.
+  // Call once, after the last Add of an unknown graph. On the disk, the values that the run writes come first (one
+  // file), then frozen weights, which are read from the model's files.
   void GiveOffsets() {
     for (const bool whole : {true, false}) {
       for (Buffer& buffer : buffers_) {
@@ -264,6 +264,7 @@ class Placer {
       : plans_(plans), threads_(threads), limits_(limits) {}
 
   Result<std::vector<Program>> Run() {
+    TEMPER_RETURN_IF_ERROR(FindRoom());
     for (const ProgramPlan& plan : plans_) {
       if (plan.before != nullptr) TEMPER_RETURN_IF_ERROR(Add(*plan.before, {}, &reach_));
       if (plan.pipeline) {
@@ -280,7 +281,7 @@ class Placer {
       }
       for (const Stage& stage : plan.stages) TEMPER_RETURN_IF_ERROR(Add(*stage.graph, {}, &reach_));
     }
-    table_.GiveOffsets();
+    if (!knows_room_) table_.GiveOffsets();
     std::vector<Program> programs;
     for (const ProgramPlan& plan : plans_) {
       programs.push_back(Write(plan));
@@ -298,10 +299,39 @@ class Placer {
     return graphs;
   }
 
+  // What persistent values leave of the limits to temporaries. Where that is only known with the layout, there is no
+  // limit here: gradients of a whole step may be among the temporaries, slots of a pipeline are beside them.
+  Status FindRoom() {
+    const bool is_limited = limits_.device < ArenaLimits().device || limits_.host < ArenaLimits().host;
+    if (!is_limited) return OkStatus();
+    BufferTable table;
+    for (const ProgramPlan& plan : plans_) {
+      if (plan.pipeline || IsWholeStep(plan)) return OkStatus();
+      if (plan.before != nullptr) TEMPER_RETURN_IF_ERROR(table.Add(*plan.before));
+      for (const Stage& stage : plan.stages) TEMPER_RETURN_IF_ERROR(table.Add(*stage.graph));
+    }
+    table.GiveOffsets();
+    for (const auto& [tier, limit] : {std::pair(Tier::kDevice, limits_.device), {Tier::kHost, limits_.host}}) {
+      if (limit < ArenaLimits().device) room_[static_cast<size_t>(tier)] = limit - table.end(tier);
+    }
+    table_ = std::move(table);
+    knows_room_ = true;
+    return OkStatus();
+  }
+  // For a graph beside others that span so much.
+  PackingGoals GoalsBeside(const PerTier& span) const {
+    PackingGoals goals;
+    for (size_t t = 0; t < kNumTiers; ++t) {
+      goals[t].enough = std::max(span[t], room_[t].value_or(Bytes{}));
+      if (room_[t]) goals[t].most = *room_[t];
+    }
+    return goals;
+  }
+
   Status Add(const Graph& graph, const std::vector<PipelinePart>& parts, PerTier* span) {
     TEMPER_RETURN_IF_ERROR(table_.Add(graph));
     const auto [it, fresh] = layouts_.try_emplace(&graph);
-    if (fresh) it->second = LayOut(graph, parts, threads_, *span);
+    if (fresh) it->second = LayOut(graph, parts, threads_, GoalsBeside(*span));
     for (size_t tier = 0; tier < kNumTiers; ++tier) {
       const TierLayout& layout = it->second.tiers[tier];
       (*span)[tier] = std::max((*span)[tier], layout.span);
@@ -502,7 +532,9 @@ class Placer {
   const ArenaLimits limits_;
   BufferTable table_;
   std::map<const Graph*, Layout> layouts_;
-  PerTier reach_ = {};  // end of slots and temporaries over all Programs
+  bool knows_room_ = false;                           // and all offsets of the table
+  std::array<std::optional<Bytes>, kNumTiers> room_;  // for temporaries; nullopt: no limit is known
+  PerTier reach_ = {};                                // end of slots and temporaries over all Programs
 };
 
 }  // namespace

@@ -4,7 +4,6 @@
 #include <map>
 #include <numeric>
 
-#include "compile/layout/pack.h"
 #include "graph/traffic_ops.h"
 #include "program/program.h"
 
@@ -41,11 +40,11 @@ std::vector<int> EndsOfNodes(const Timeline& timeline, const std::vector<Pipelin
 class LayoutMaker {
  public:
   LayoutMaker(const Timeline& timeline, const std::vector<PipelinePart>& parts, std::span<const ValueId> lasting,
-              const std::array<Bytes, kNumTiers>& enough)
+              const PackingGoals& goals)
       : timeline_(timeline),
         nodes_(timeline.nodes()),
         parts_(parts),
-        enough_(enough),
+        goals_(goals),
         ends_(EndsOfNodes(timeline, parts)),
         roots_(timeline.Roots()) {
     lasts_.assign(static_cast<size_t>(timeline.num_values()), false);
@@ -146,7 +145,7 @@ class LayoutMaker {
       count(&scratch_change_);
     }
     const auto t = static_cast<size_t>(tier);
-    layout_.tiers[t].span = PackIntervals(intervals, enough_[t]);
+    layout_.tiers[t].span = PackIntervals(intervals, goals_[t]);
     for (size_t k = 0; k < owners.size(); ++k) layout_.home[At(owners[k])].offset = intervals[k].offset;
     for (size_t k = 0; k < nodes.size(); ++k) layout_.scratch[nodes[k]] = intervals[owners.size() + k].offset;
   }
@@ -199,7 +198,7 @@ class LayoutMaker {
   const Timeline& timeline_;
   const std::vector<Timeline::Node>& nodes_;
   const std::vector<PipelinePart>& parts_;
-  const std::array<Bytes, kNumTiers> enough_;
+  const PackingGoals goals_;
   const std::vector<int> ends_;       // per node
   const std::vector<ValueId> roots_;  // per value
   Layout layout_;
@@ -227,16 +226,15 @@ std::vector<ValueId> RootsOf(const Graph& graph) {
 }
 
 Layout LayOut(const Timeline& timeline, const std::vector<PipelinePart>& parts, std::span<const ValueId> lasting,
-              const std::array<Bytes, kNumTiers>& enough) {
+              const PackingGoals& goals) {
   const std::vector<PipelinePart> whole = {{.begin = 0, .end = timeline.nodes().size()}};
-  return LayoutMaker(timeline, parts.empty() ? whole : parts, lasting, enough).Run();
+  return LayoutMaker(timeline, parts.empty() ? whole : parts, lasting, goals).Run();
 }
 
-Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads,
-              const std::array<Bytes, kNumTiers>& enough) {
+Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads, const PackingGoals& goals) {
   Timeline timeline(threads);
   timeline.Append(graph);
-  return LayOut(timeline, parts, {}, enough);
+  return LayOut(timeline, parts, {}, goals);
 }
 
 }  // namespace temper

@@ -12,6 +12,7 @@
 #include <span>
 #include <vector>
 
+#include "compile/layout/pack.h"
 #include "compile/layout/timeline.h"
 #include "compile/pipeline/pipeline.h"
 #include "graph/graph.h"
@@ -27,9 +28,11 @@ struct Home {
 
 using SlotSizes = std::vector<std::array<Bytes, kNumSlotKinds>>;  // per chunk: bytes of one slot
 
+using PackingGoals = std::array<PackingGoal, kNumTiers>;
+
 // The layout within one tier.
 struct TierLayout {
-  Bytes span;       // of the region of temporaries
+  Bytes span;       // of the region of temporaries; beyond PackingGoal::most they have no offsets
   Bytes peak_live;  // temporaries and scratch at `peak_node`
   Bytes peak_activations;
   Bytes peak_staged;     // of copies of values from other tiers
@@ -53,11 +56,9 @@ bool IsPersistent(const Graph& graph, ValueId id);
 std::vector<ValueId> RootsOf(const Graph& graph);
 
 // `parts`: consecutive and covering the nodes; empty for nodes that are one part. `lasting`: activations that live
-// from their first use to the end of the graph. `enough`: per tier, the bytes of temporaries that another graph needs
-// anyway: this one need not be packed tighter.
+// from their first use to the end of the graph. `goals`: per tier, of the temporaries' packing.
 Layout LayOut(const Timeline& timeline, const std::vector<PipelinePart>& parts, std::span<const ValueId> lasting = {},
-              const std::array<Bytes, kNumTiers>& enough = {});
-Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads,
-              const std::array<Bytes, kNumTiers>& enough = {});
+              const PackingGoals& goals = {});
+Layout LayOut(const Graph& graph, const std::vector<PipelinePart>& parts, int threads, const PackingGoals& goals = {});
 
 }  // namespace temper

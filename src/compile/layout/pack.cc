@@ -167,6 +167,10 @@ constexpr int64_t kTight = 1000;
 // If the span is within 1/kGood of the lower bound, placing scratch last wasted little.
 constexpr int64_t kGood = 100;
 
+// Packings of a step waste about this part of the peak. A search whose guess of what is missing leaves it out tries
+// once more.
+constexpr int64_t kWasted = 100;
+
 // Intervals of one step (scratch) are placed last if at most this part of the peak is alive in that step: they fit
 // beside the rest in any case.
 constexpr double kRoomy = 0.9;
@@ -201,12 +205,15 @@ Bytes PlaceInOrder(std::span<Interval> intervals, const std::vector<size_t>& ord
 
 }  // namespace
 
-Bytes PackIntervals(std::span<Interval> intervals, Bytes enough) {
+Bytes PackIntervals(std::span<Interval> intervals, const PackingGoal& goal) {
   int steps = 0;
   for (const Interval& x : intervals) steps = std::max(steps, x.end);
   const std::vector<int64_t> alive = AliveInSteps(intervals, steps);
   const Bytes bound{*std::max_element(alive.begin(), alive.end())};
-  const auto is_within = [&](Bytes span, int64_t part) { return span.v - bound.v <= bound.v / part || span <= enough; };
+  if (bound > goal.most) return bound + bound / kWasted;
+  const auto is_within = [&](Bytes span, int64_t part) {
+    return span.v - bound.v <= bound.v / part || span <= goal.enough;
+  };
   const auto comes_last = [&](size_t i) {
     const Interval& x = intervals[i];
     return x.begin == x.end &&

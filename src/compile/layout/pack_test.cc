@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <vector>
 
 #include "program/program.h"
@@ -168,6 +169,31 @@ TEST(PackIntervals, ReusesMemoryAndDependsOnNothingElse) {
   for (size_t i = 0; i < again.size(); ++i) EXPECT_EQ(again[i].offset, together[i].offset);
   std::vector<Interval> none;
   EXPECT_EQ(PackIntervals(none).v, 0);
+}
+
+TEST(PackIntervals, WhatCannotFitIsEstimatedAndGetsNoOffsets) {
+  std::vector<Interval> together;
+  for (int i = 0; i < 10; ++i) together.push_back({0, 5, {4096}, {-1}});
+  const Bytes span = PackIntervals(together, {.most = {10 * 4096 - 1}});
+  EXPECT_GE(span.v, 10 * 4096) << "so it shows that nothing fits";
+  EXPECT_LE(span.v, 10 * 4096 * 1.02);
+  for (const Interval& x : together) EXPECT_EQ(x.offset.v, -1);
+  EXPECT_EQ(PackIntervals(together, {.most = {10 * 4096}}).v, 10 * 4096);
+}
+
+TEST(PackIntervals, AnyPackingThatIsEnoughIsAccepted) {
+  std::mt19937 random(3);
+  std::vector<Interval> loose;
+  for (int i = 0; i < 300; ++i) {
+    const int begin = static_cast<int>(random() % 1000), steps = static_cast<int>(random() % 60);
+    loose.push_back({begin, begin + steps, {128 * static_cast<int64_t>(1 + random() % 100)}, {}});
+  }
+  std::vector<Interval> tight = loose;
+  const Bytes least = PackIntervals(tight);
+  const Bytes span = PackIntervals(loose, {.enough = least * 2});
+  ExpectDisjoint(loose, span);
+  EXPECT_GT(span, least) << "the first order wastes some bytes";
+  EXPECT_LE(span, least * 2);
 }
 
 }  // namespace

@@ -489,15 +489,16 @@ class Searcher {
       }
       TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, make_(std::move(moved)));
       const Program& program = programs[0];
-      if (program.host.bytes > memory_.host) {
+      const bool fits_host = program.host.bytes <= memory_.host;
+      if (!fits_host) {
         refused = HostTooSmall(program.host.bytes);
         if (!LivesAtHost(*homes)) break;
         // Values that live there go to the disk, too; then updates of what belongs to them work on parts.
         before.over_host = program.host.bytes - memory_.host;
         host = std::max(host - before.over_host * (hurries ? kStride : 1), MostCopied(resident));
-        continue;
       }
       if (!limited || program.arena_bytes <= memory_.device) {
+        if (!fits_host) continue;
         const StepSeconds seconds = EstimateOn(memory_, program);
         return std::optional(FoundTiers{.programs = std::move(programs), .seconds = seconds});
       }
