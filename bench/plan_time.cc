@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/env.h"
+#include "cluster/cluster.h"
 #include "compile/run/compile_run.h"
 #include "model/families.h"
 #include "model/known_models.h"
-#include "plan/cluster.h"
 #include "plan/planner.h"
 #include "plan/remedies.h"
 #include "settings/run_config.h"

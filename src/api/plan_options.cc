@@ -6,8 +6,8 @@
 
 #include "base/log.h"
 #include "base/team.h"
+#include "cluster/cluster_rates.h"
 #include "compile/run/mesh_options.h"
-#include "plan/cluster_rates.h"
 #include "plan/planner.h"
 #include "run/calibration.h"
 #include "run/machine.h"

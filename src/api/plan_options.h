@@ -4,9 +4,9 @@
 #include <optional>
 #include <string>
 
+#include "cluster/cluster.h"
 #include "compile/run/run_rates.h"
 #include "config/option_set.h"
-#include "plan/cluster.h"
 #include "settings/run_config.h"
 
 namespace temper {

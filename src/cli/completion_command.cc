@@ -6,8 +6,8 @@
 
 #include "cli/command_options.h"
 #include "cli/commands.h"
+#include "cluster/cluster.h"
 #include "model/known_models.h"
-#include "plan/cluster.h"
 
 namespace temper {
 namespace {

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "cluster/cluster_rates.h"
 #include "compile/run/compile_run.h"
 #include "compile/run/mesh_options.h"
-#include "plan/cluster_rates.h"
 
 namespace temper {
 

@@ -5,9 +5,9 @@
 #include <memory>
 #include <optional>
 
+#include "cluster/cluster.h"
 #include "compile/run/compiled_run.h"
 #include "compile/run/cut_estimates.h"
-#include "plan/cluster.h"
 #include "plan/forecast.h"
 
 namespace temper {

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "cluster/cluster.h"
 #include "compile/memory/memory_policy.h"
 #include "compile/mesh/decisions.h"
 #include "compile/run/pipeline_facts.h"
 #include "compile/run/row_lengths.h"
 #include "plan/advice.h"
-#include "plan/cluster.h"
 #include "plan/forecast.h"
 #include "program/program.h"
 #include "program/program_set.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "cluster/cluster.h"
 #include "compile/estimate/step_estimate.h"
-#include "plan/cluster.h"
 
 namespace temper {
 

@@ -4,7 +4,7 @@
 #include <fmt/core.h>
 
 #include "base/check.h"
-#include "plan/cluster.h"
+#include "cluster/cluster.h"
 
 namespace temper {
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "base/env.h"
+#include "cluster/cluster.h"
 #include "device/device.h"
-#include "plan/cluster.h"
 
 namespace temper {
 

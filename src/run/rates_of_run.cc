@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "base/machine_memory.h"
-#include "plan/cluster_rates.h"
+#include "cluster/cluster_rates.h"
 
 namespace temper {
 namespace {

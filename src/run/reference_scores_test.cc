@@ -14,7 +14,9 @@ TEST(ReferenceScores, ComeBackAsTheyWere) {
     EXPECT_EQ(back->train.fingerprint, "xxh3:1");
     EXPECT_EQ(back->train.numbers, scores.train.numbers);
     ASSERT_EQ(back->evaluation.has_value(), evaluates);
-    if (evaluates) EXPECT_EQ(back->evaluation->numbers, std::vector<float>{-3});
+    if (evaluates) {
+      EXPECT_EQ(back->evaluation->numbers, std::vector<float>{-3});
+    }
   }
 }
 

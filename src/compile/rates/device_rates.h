@@ -1,5 +1,5 @@
 // DeviceRates: the speed of one device, as data, and the seconds of an instruction computed from it. A cluster file
-// states it (plan/cluster.h) or `temper doctor --calibrate` measures it; passes that choose by cost use it.
+// states it (cluster/cluster.h) or `temper doctor --calibrate` measures it; passes that choose by cost use it.
 //
 //   seconds = launch + arithmetic / rate + operands / bandwidth
 //
@@ -23,7 +23,7 @@ enum class OpClass : uint8_t {
   kNarrow,      // products with a side so short (LoRA's r) that they move more than they compute
   kAttention,   // forward and backward
   kMemory,      // everything else
-  kCollective,  // involves other devices: plan/cluster.h
+  kCollective,  // involves other devices: cluster/cluster.h
 };
 OpClass ClassOf(Op op, const Types& inputs);
 

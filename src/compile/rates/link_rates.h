@@ -1,5 +1,5 @@
 // LinkRates: the speed of moves between neighbouring memory tiers, as data, alone and beside kernels. A cluster file
-// states it (plan/cluster.h) or `temper doctor --calibrate` measures it.
+// states it (cluster/cluster.h) or `temper doctor --calibrate` measures it.
 #pragma once
 
 #include "base/units.h"

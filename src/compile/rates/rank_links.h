@@ -1,5 +1,5 @@
 // RankLinks: the links between ranks, as data, and the seconds of collectives on them. A cluster file states them
-// (plan/cluster.h), or `temper doctor --calibrate` measures them.
+// (cluster/cluster.h), or `temper doctor --calibrate` measures them.
 #pragma once
 
 #include "base/units.h"

@@ -1,5 +1,5 @@
 // RunRates: the speeds by which a run that memory limits decides what it recomputes, in which tiers values live, when
-// moves are issued and how the loss is cut. They are an input of a run (option `rates`); plan/cluster_rates.h takes
+// moves are issued and how the loss is cut. They are an input of a run (option `rates`); cluster/cluster_rates.h takes
 // them from a cluster.
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "plan/cluster_rates.h"
+#include "cluster/cluster_rates.h"
 #include "graph/named_ops.h"
 
 #include <gtest/gtest.h>

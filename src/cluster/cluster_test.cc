@@ -1,4 +1,4 @@
-#include "plan/cluster.h"
+#include "cluster/cluster.h"
 #include "graph/named_ops.h"
 
 #include <gtest/gtest.h>

@@ -7,10 +7,10 @@
 #include <set>
 
 #include "base/quantity.h"
+#include "cluster/cluster.h"
 #include "format/quoted.h"
 #include "format/yaml.h"
 #include "graph/named_ops.h"
-#include "plan/cluster.h"
 
 namespace temper {
 namespace {

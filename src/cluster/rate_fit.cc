@@ -1,4 +1,4 @@
-#include "plan/rate_fit.h"
+#include "cluster/rate_fit.h"
 
 #include <algorithm>
 #include <array>

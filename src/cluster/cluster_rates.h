@@ -1,8 +1,8 @@
 // The rates of a run on a cluster, so that `temper plan --cluster FILE` and `temper train --rates FILE` decide alike.
 #pragma once
 
+#include "cluster/cluster.h"
 #include "compile/run/run_rates.h"
-#include "plan/cluster.h"
 
 namespace temper {
 
