@@ -17,7 +17,6 @@ namespace {
 constexpr size_t kBuffer = 256 << 10;
 constexpr size_t kLongestCharacter = 4;
 constexpr size_t kLeast = 16;  // at most 4 bytes are held; a read needs room beside them
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 }  // namespace
 

@@ -17,8 +17,6 @@
 namespace temper {
 namespace {
 
-constexpr std::string_view kUtf8Mark = "\xEF\xBB\xBF";
-
 // The delimiter of a table, by its file's name; 0 if that is not a table's.
 char TableDelimiter(std::string_view path) {
   const DataFileKind kind = KindOfDataFile(path);
@@ -157,7 +155,7 @@ Status TextRowReader::Probe(const RowColumns& columns) {
   TEMPER_RETURN_IF_ERROR(text_.Fill());
   const std::string_view head = text_.unread().substr(0, 16);
   if (const auto foreign = ForeignFormat(head, path())) return Unsupported(fmt::format("{} {}", path(), *foreign));
-  const int64_t start = head.starts_with(kUtf8Mark) ? static_cast<int64_t>(kUtf8Mark.size()) : 0;
+  const int64_t start = head.starts_with(kByteOrderMark) ? static_cast<int64_t>(kByteOrderMark.size()) : 0;
   text_.Advance(static_cast<size_t>(start));
   TEMPER_ASSIGN_OR_RETURN(const int first, text_.PeekAfterSpace());
   if (first < 0) return Corrupt(fmt::format("{} is empty: it has no rows", path()));

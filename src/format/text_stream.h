@@ -15,6 +15,9 @@
 
 namespace temper {
 
+// Some programs begin a text in UTF-8 with this: it is no part of the text.
+inline constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
 class TextStream {
  public:
   static Result<std::unique_ptr<TextStream>> Open(Env& env, const std::string& path);

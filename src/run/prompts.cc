@@ -5,6 +5,7 @@
 #include "data/open_rows.h"
 #include "data/record.h"
 #include "format/json.h"
+#include "format/text_stream.h"
 
 namespace temper {
 namespace {
@@ -67,7 +68,6 @@ Result<Prompt> PromptOf(OrderedJson row, const std::string& where) {
 
 Result<std::vector<Prompt>> ReadLines(Env& env, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path));
-  constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   std::vector<Prompt> prompts;
   int64_t line = 0;
   for (size_t begin = text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0; begin < text.size();) {
