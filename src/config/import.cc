@@ -85,7 +85,7 @@ class Importer {
     DropUnused();
     CompleteData(run_);
     TranslatePacking(run_);
-    SayWhatHappensToLongRows(run_);
+    TranslateLongRows(run_);
     CompareSteps(run_);
     if (run_.task.rule != nullptr) {
       for (std::string& change : TaskChanges(run_.task, run_.tool(), run_.content()))
@@ -284,6 +284,7 @@ class Importer {
         run_.SetDefault("eval_steps", std::string(*fallback));
       }
     }
+    StayWithoutEvaluation();
     // LLaMA-Factory's alpha follows from its rank.
     if (run_.tool() == ForeignTool::kLlamaFactory && open("lora.alpha")) {
       run_.SetDefault("lora.alpha", std::to_string(2 * c.lora.r));
@@ -295,9 +296,38 @@ class Importer {
     }
   }
 
+  // All three evaluate only if they are asked to (transformers' eval_strategy is no). Temper does where there is data.
+  void StayWithoutEvaluation() {
+    const auto given = [&](const char* name) { return run_.Given(name) != nullptr; };
+    if (!run_.config.evaluates() || run_.IsSet("eval_strategy") || given("eval_strategy") ||
+        given("evaluation_strategy")) {
+      return;
+    }
+    if (run_.tool() == ForeignTool::kAxolotl && (given("eval_steps") || given("evals_per_epoch"))) return;
+    if (run_.IsTrue("do_eval")) {
+      run_.result.changed.push_back(
+          fmt::format("do_eval without eval_strategy: {} evaluates once, at the end; here also where checkpoints are "
+                      "saved",
+                      ToString(run_.tool())));
+      return;
+    }
+    run_.SetDefault("eval_strategy", "no");
+    run_.Drop("eval_strategy is not given, and without it there is no evaluation", [](const std::string& name) {
+      return name == "eval_steps" || name == "load_best_model_at_end" || name == "per_device_eval_batch_size" ||
+             name == "early_stopping_patience" || name == "early_stopping_threshold" ||
+             name == "metric_for_best_model" || name == "greater_is_better";
+    });
+  }
+
   // What other tools ignore, and Temper refuses.
   void DropUnused() {
     const RunConfig& c = run_.config;
+    if (!c.data.row_template.empty()) {
+      run_.Drop("row_template makes the whole text of a row", [](const std::string& name) {
+        return name == "chat_template" || name == "chat_template_kwargs" || name == "reasoning_turns" ||
+               name == "columns" || name == "prompt_separator";
+      });
+    }
     if (c.model.method == TrainMethod::kFull) {
       run_.Drop("method is full, without LoRA", [](const std::string& name) {
         return name.starts_with("lora.") || name == "base_dtype" || name == "embedding_dtype" || name == "adapter" ||

@@ -44,12 +44,15 @@ void TakeData(Translation& run, const ForeignData& data, const ForeignSetting& s
     if (file.passes != 1) entry["passes"] = file.passes;
     if (file.max_samples) entry["max_samples"] = *file.max_samples;
     for (const RowColumn& column : file.columns) entry["columns"][column.field] = column.column;
+    for (const RowRole& role : file.roles) entry["roles"][role.role].push_back(role.name);
     list.push_back(std::move(entry));
   }
   if (!list.empty()) run.Set(foreign.ours, list, setting);
   if (!data.chat_template.empty() && HasTemplate(run, data.chat_template)) {
     run.Set("chat_template", data.chat_template, setting);
   }
+  if (!data.row_template.empty()) run.Set("row_template", data.row_template, setting);
+  if (!data.separator.empty()) run.Set("prompt_separator", data.separator, setting);
   for (const auto& [from, to] : {std::pair(&data.changed, &run.result.changed),
                                  {&data.lost, &run.result.lost},
                                  {&data.needless, &run.result.needless}}) {

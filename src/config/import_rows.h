@@ -15,7 +15,7 @@ void TakeShardedRanks(Translation& run, const ForeignSetting& setting, const For
 
 // After all settings and defaults.
 void TranslatePacking(Translation& run);
-void SayWhatHappensToLongRows(Translation& run);
+void TranslateLongRows(Translation& run);
 void CompareSteps(Translation& run);  // with the other tool's: ranks
 
 }  // namespace temper

@@ -72,16 +72,26 @@ TEST(ImportRows, AStepThatDrawsIsCutIntoMicroBatchesOfOneRow) {
   EXPECT_TRUE(Has(kAxolotl.Run(recipe, env)->yaml, "a step of 2 x 4 rows is cut into 8 micro-batches of one row"));
 }
 
-TEST(ImportRows, WhatTheToolDoesWithLongRowsIsSaid) {
+TEST(ImportRows, LongRowsBecomeWhatTheToolMakesOfThem) {
   MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
-  EXPECT_TRUE(Has(kAxolotl.Run("", env)->yaml, "Axolotl leaves out a row that is longer than sequence_len"));
-  EXPECT_TRUE(
-      Has(kAxolotl.With("excess_length_strategy", "drop", env), "excess_length_strategy: drop: Axolotl leaves"));
-  EXPECT_TRUE(Has(kAxolotl.With("excess_length_strategy", "raise", env), "Axolotl refuses a row"));
-  EXPECT_FALSE(Has(kAxolotl.With("excess_length_strategy", "truncate", env), "Axolotl leaves out"));
-  EXPECT_TRUE(Has(kLlamaFactory.Run("", env)->yaml, "loses a part of its prompt and of its answer in LLaMA-Factory"));
-  EXPECT_FALSE(Has(kLlamaFactory.With("stage", "pt", env), "loses a part"));
-  EXPECT_TRUE(Has(kTrl.Run("", env)->yaml, "TRL cuts a text at max_length"));
+  const auto strategy = [&](const std::string& value) { return kAxolotl.With("excess_length_strategy", value, env); };
+  EXPECT_TRUE(Has(kAxolotl.Run("", env)->yaml, "\nlong_rows: drop  # the default of Axolotl\n"));
+  EXPECT_TRUE(Has(strategy("drop"), "\nlong_rows: drop  # excess_length_strategy\n"));
+  EXPECT_TRUE(Has(strategy("raise"), "\nlong_rows: error  # excess_length_strategy\n"));
+  EXPECT_FALSE(Has(strategy("truncate"), "\nlong_rows:"));
+  const auto typed = [&](const std::string& entries) { return kAxolotl.With("datasets", entries, env); };
+  EXPECT_FALSE(Has(typed("[{path: d.jsonl, type: completion}]"), "\nlong_rows:")) << "texts are split there, too";
+  const std::string mixed = typed("[{path: d.jsonl, type: completion}, {path: e.jsonl, type: chat_template}]");
+  EXPECT_TRUE(Has(mixed, "\nlong_rows: drop")) << mixed;
+  EXPECT_TRUE(Has(mixed, "long_rows: drop counts for texts, too; Axolotl splits those of type completion")) << mixed;
+  EXPECT_TRUE(Has(kLlamaFactory.Run("", env)->yaml, "\nlong_rows: proportional  # as LLaMA-Factory cuts rows\n"));
+  EXPECT_FALSE(Has(kLlamaFactory.With("stage", "pt", env), "\nlong_rows:"));
+  const auto pairs = kLlamaFactory.Run("stage: dpo\n", env);
+  ASSERT_TRUE(pairs.ok()) << pairs.status().message();
+  EXPECT_FALSE(Has(pairs->yaml, "\nlong_rows:")) << pairs->yaml;
+  EXPECT_TRUE(Has(pairs->yaml, "here each answer is cut at the end")) << pairs->yaml;
+  EXPECT_TRUE(Has(kTrl.Run("", env)->yaml, "\nlong_rows: cut  # as TRL cuts at max_length\n"));
+  EXPECT_FALSE(Has(kTrl.With("packing_strategy", "wrapped\npacking: true", env), "\nlong_rows:"));
 }
 
 TEST(ImportRows, TheStepOfSeveralProcessesIsCompared) {

@@ -92,7 +92,6 @@ TEST(Import, OfTwoLimitsOfADataSetTheSmallerCounts) {
 
 TEST(Import, ColumnsThatRowsOfOtherFormatsDoNotReadAreNamed) {
   for (const Json& columns : {Json{{"prompt", "question"}, {"response", "answer"}, {"query", "input"}},
-                              Json{{"prompt", "prompt"}, {"response", "completion"}, {"query", "input"}},
                               Json{{"prompt", "text"}, {"query", "input"}}}) {
     MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}, {"columns", columns}});
     const std::string yaml = kLlamaFactory.With("cutoff_len", "64", env);
@@ -242,8 +241,8 @@ TEST(Import, FieldsOfOtherToolsDataSetsBecomeColumns) {
        "conversations.reasoning_content: why}"},
       {axolotl({{"type", "chat_template"}, {"message_property_mappings", {{"role", "role"}, {"tool_calls", "calls"}}}}),
        "columns: {messages.tool_calls: calls}"},
-      {axolotl({{"type", {{"field_instruction", "q"}, {"field_output", "a"}, {"format", "{instruction}"}}}}),
-       "columns: {instruction: q, output: a}"},
+      {axolotl({{"type", {{"field_instruction", "q"}, {"field_output", "a"}, {"format", "{one}"}}}}),
+       "columns: {instruction: q, output: a}"},  // no row template can write it
       {axolotl({{"type", "completion"}, {"field", "body"}}), "columns: {text: body}"},
       {kTrl.With("dataset_text_field", "body", none), "\ncolumns: {text: body}  # dataset_text_field\n"},
   };

@@ -17,6 +17,7 @@ constexpr std::pair<const char*, int64_t DataStatistics::*> kCounts[] = {
     {"bad_rows", &DataStatistics::bad_rows},
     {"cut_rows", &DataStatistics::cut_rows},
     {"cut_tokens", &DataStatistics::cut_tokens},
+    {"left_out_rows", &DataStatistics::left_out_rows},
     {"dropped_rows", &DataStatistics::dropped_rows},
     {"split_borders", &DataStatistics::split_borders},
     {"split_rows", &DataStatistics::split_rows},

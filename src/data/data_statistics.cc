@@ -15,6 +15,7 @@ void DataStatistics::Add(const DataStatistics& o) {
   bad_rows += o.bad_rows;
   cut_rows += o.cut_rows;
   cut_tokens += o.cut_tokens;
+  left_out_rows += o.left_out_rows;
   dropped_rows += o.dropped_rows;
   split_borders += o.split_borders;
   split_rows += o.split_rows;

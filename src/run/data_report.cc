@@ -162,17 +162,22 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
   if (s.bad_rows > 0)
     LogWarning(fmt::format("{} skipped ({:.2f} %); the first: {}", Counted(s.bad_rows, "bad row"),
                            percent(s.bad_rows, s.rows), s.problems.empty() ? "" : s.problems.front()));
-  if (s.cut_rows > 0)
-    LogWarning(
-        fmt::format("cut at the end: {} ({:.2f} %) longer than max_seq_len, {} lost; {}", Counted(s.cut_rows, "row"),
-                    percent(s.cut_rows, s.rows), Counted(s.cut_tokens, "token"),
-                    max_seq_len < positions
-                        ? fmt::format("raise --max_seq_len (the model has {} positions), or split them", positions)
-                        : fmt::format("split them: the model has {} positions", positions)));
-  if (s.dropped_rows > 0)
+  const std::string remedy =
+      max_seq_len < positions
+          ? fmt::format("raise --max_seq_len (the model has {} positions), or split them", positions)
+          : fmt::format("split them: the model has {} positions", positions);
+  if (s.cut_rows > 0) {
+    LogWarning(fmt::format("cut: {} ({:.2f} %) longer than max_seq_len, {} lost; {}", Counted(s.cut_rows, "row"),
+                           percent(s.cut_rows, s.rows), Counted(s.cut_tokens, "token"), remedy));
+  }
+  if (s.left_out_rows > 0) {
+    LogWarning(fmt::format("left out: {} ({:.2f} %) longer than max_seq_len; {}", Counted(s.left_out_rows, "row"),
+                           percent(s.left_out_rows, s.rows), remedy));
+  }
+  if (s.dropped_rows > 0) {
     LogWarning(fmt::format("dropped: {} ({:.2f} %) {}", Counted(s.dropped_rows, "row"), percent(s.dropped_rows, s.rows),
-                           judged ? "with nothing to judge, or longer than max_seq_len"
-                                  : "without supervised tokens (within max_seq_len)"));
+                           judged ? "with nothing to judge" : "without supervised tokens (within max_seq_len)"));
+  }
   const auto warn = [](const char* what, const Finding& finding, const char* noun, const char* which) {
     if (finding.count == 0) return;
     LogWarning(fmt::format("{}: {}{}; the first: {}", what, Counted(finding.count, noun), which, finding.first));

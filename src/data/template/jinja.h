@@ -65,6 +65,11 @@ struct RenderedTemplate {
   bool generation_lost = false;
 };
 
+// Whether `text` is a template, not the name of its file.
+inline bool IsTemplateText(std::string_view text) {
+  return text.find("{{") != text.npos || text.find("{%") != text.npos;
+}
+
 class Template {
  public:
   // `where` names the template in errors.
