@@ -117,14 +117,15 @@ TEST(DataSources, RolesAreOfAllFilesOrOfOne) {
             (DataSources{{.path = "d.jsonl", .passes = 2, .roles = {{"user", "client"}, {"assistant", "host"}}}}));
   EXPECT_EQ(config.data.reading.separator, "\n## ");
   const std::string printed = PrintRunConfig(config);
-  EXPECT_NE(printed.find("roles: {user: customer, assistant: [agent, bot, my bot]}"), printed.npos) << printed;
+  EXPECT_NE(printed.find("roles: {user: customer, assistant: [agent, bot, \"my bot\"]}"), printed.npos) << printed;
   const auto back = ParseRunConfig(printed, "run.yaml");
   ASSERT_TRUE(back.ok()) << back.status().message();
   EXPECT_EQ(back->data.reading, config.data.reading);
   EXPECT_EQ(back->data.data, config.data.data);
   EXPECT_EQ(read({"--roles", "usr=a"}).message().substr(0, 71),
             "command line, roles: 'usr' is no role of messages; did you mean 'user'?");
-  EXPECT_NE(read({"--roles", "user"}).message().find("roles should be ROLE=NAME,ROLE=NAME or a map"), std::string::npos);
+  EXPECT_NE(read({"--roles", "user"}).message().find("roles should be ROLE=NAME,ROLE=NAME or a map"),
+            std::string::npos);
   EXPECT_NE(read({"--long_rows", "truncate"}).message().find("split, cut, proportional, drop"), std::string::npos);
 }
 

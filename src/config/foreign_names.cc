@@ -255,6 +255,8 @@ std::vector<ForeignName> NamesWithOptions() {
       {"task", "task", "benchmarks have no equivalent: temper eval gives the loss on data of your own",
        "sft=sft dpo=dpo"},
       {"metric_for_best_model", "metric_for_best_model", "", "@best_metric"},
+      {"average_tokens_across_devices", "",
+       "a step's loss is the mean over the tokens of all ranks together, not of each", "true! false~"},
       {"mix_strategy", "", kShares, "concat="},
       {"truncation_mode", "", "long conversations are cut at the end, long texts split", "keep_start="},
       {"excess_length_strategy", "", "long conversations are cut at the end, long texts split", "@excess_length"},
@@ -444,7 +446,7 @@ constexpr Reason kWithoutOption[] = {
     {"ranks shard by the mesh (mesh.*), and its communication overlaps by itself",
      "fsdp_config fsdp_version fsdp_final_state_dict_type fsdp_min_num_params fsdp_transformer_layer_cls_to_wrap ddp "
      "ddp_bucket_cap_mb ddp_broadcast_buffers ddp_find_unused_parameters ddp_static_graph ddp_backend local_rank "
-     "accelerator_config parallelism_config average_tokens_across_devices split_batches dispatch_batches "
+     "accelerator_config parallelism_config split_batches dispatch_batches "
      "ddp_timeout sharded_ddp xpu_backend tpu_num_cores tpu_metrics_debug use_mps_device past_index mp_parameters",
      kNeedless},
     {"data is read and tokenized by all threads, once",
@@ -452,9 +454,10 @@ constexpr Reason kWithoutOption[] = {
      "dataset_kwargs dataset_keep_in_memory dataloader_pin_memory dataloader_num_workers "
      "dataloader_prefetch_factor dataloader_persistent_workers dataloader_drop_last dataloader_in_order "
      "dataloader_multiprocessing_context skip_prepare_dataset num_dataset_shards_to_save remove_unused_columns "
-     "data_shared_file_system cache_dir shuffle_dataset shuffle_merged_datasets "
-     "shuffle_before_merging_datasets pretrain_multipack_buffer_size dataset_format",
+     "data_shared_file_system cache_dir pretrain_multipack_buffer_size dataset_format",
      kNeedless},
+    {"all rows are shuffled together, each epoch anew",
+     "shuffle_dataset shuffle_merged_datasets shuffle_before_merging_datasets", kNeedless},
     {"padding is never read and never counts toward the loss", "pad_token ignore_pad_token_for_loss", kNeedless},
     {"rows are packed whole, by best fit, and padded to max_seq_len",
      "sample_packing_group_size sample_packing_bin_size sample_packing_mp_start_method packing_strategy "

@@ -104,7 +104,8 @@ TEST(ImportData, NamesOfSpeakersBecomeRoles) {
   EXPECT_TRUE(Has(both, "\ndata: {path: d.jsonl, roles: {user: [customer, client], assistant: agent}}  # datasets\n"))
       << both;
   EXPECT_FALSE(Has(both, "No equivalent")) << both;
-  EXPECT_TRUE(Has(axolotl("{judge: [x]}"), "# No equivalent:\n#   line 2, data set d.jsonl: roles: {\"judge\":[\"x\"]}"));
+  EXPECT_TRUE(
+      Has(axolotl("{judge: [x]}"), "# No equivalent:\n#   line 2, data set d.jsonl: roles: {\"judge\":[\"x\"]}"));
   const Json tags = {{"user_tag", "customer"}, {"assistant_tag", "agent"}, {"function_tag", "call"}};
   MemoryEnv info = WithDatasetInfo({{"file_name", "d.json"}, {"formatting", "sharegpt"}, {"tags", tags}});
   const auto factory = kLlamaFactory.Run("", info);
@@ -117,10 +118,12 @@ TEST(ImportData, APromptStyleOfOnesOwnBecomesARowTemplate) {
   const auto with = [&](const std::string& entries, const std::string& more = "") {
     return Imported(env, "base_model: m\ndatasets: [" + entries + "]\n" + more, ForeignTool::kAxolotl);
   };
-  const std::string own = "type: {field_instruction: q, field_output: a, format: '[INST] {instruction} [/INST]', "
-                          "no_input_format: '[INST] {instruction} [/INST]'}";
+  const std::string own =
+      "type: {field_instruction: q, field_output: a, format: '[INST] {instruction} [/INST]', "
+      "no_input_format: '[INST] {instruction} [/INST]'}";
   const std::string yaml = with("{path: d.jsonl, " + own + "}", "chat_template: chatml\n");
-  EXPECT_TRUE(Has(yaml, "\nrow_template: \"{% if system %}{{ system }}{% endif %}{{ \\\"[INST] \\\" }}{{ q }}")) << yaml;
+  EXPECT_TRUE(Has(yaml, "\nrow_template: \"{% if system %}{{ system }}{% endif %}{{ \\\"[INST] \\\" }}{{ q }}"))
+      << yaml;
   EXPECT_TRUE(Has(yaml, "{% generation %}{{ a }}{% endgeneration %}\"  # datasets\n")) << yaml;
   EXPECT_FALSE(Has(yaml, "columns:")) << yaml;
   EXPECT_TRUE(Has(yaml, "chat_template: row_template makes the whole text of a row")) << yaml;
@@ -132,7 +135,9 @@ TEST(ImportData, APromptStyleOfOnesOwnBecomesARowTemplate) {
 
 TEST(ImportData, WithoutAStrategyThereIsNoEvaluation) {
   MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
-  const auto factory = [&](const std::string& lines) { return kLlamaFactory.Run("val_size: 0.1\n" + lines, env)->yaml; };
+  const auto factory = [&](const std::string& lines) {
+    return kLlamaFactory.Run("val_size: 0.1\n" + lines, env)->yaml;
+  };
   EXPECT_TRUE(Has(factory(""), "\neval_strategy: no  # the default of LLaMA-Factory\n") ||
               Has(factory(""), "\neval_strategy: \"no\"  # the default of LLaMA-Factory\n"))
       << factory("");

@@ -56,7 +56,7 @@ TEST(Import, EveryValueOfEverySettingOfEachToolIsTranslatedOrNamed) {
 
 bool SetsColumn(const std::string& yaml, const Json& column) {
   if (!column.is_string()) return false;
-  const size_t at = yaml.find("columns: {");
+  const size_t at = std::min(yaml.find("columns: {"), yaml.find("roles: {"));
   return at != yaml.npos && HasWord(yaml.substr(at, yaml.find('}', at) - at), column.get<std::string>());
 }
 
@@ -205,9 +205,8 @@ TEST(Import, LlamaFactorysColumnsAndTagsAreTranslatedOrNamed) {
                        {"tags", {{"role_tag", "speaker"}, {"user_tag", "customer"}, {"assistant_tag", "gpt"}}}});
   const std::string yaml = kLlamaFactory.With("cutoff_len", "64", env);
   for (const char* line : {"data: {path: data/d.json, columns: {conversations: dialog, conversations.from: speaker, "
-                           "system: sys}}  # dataset\n",
-                           "its images 'imgs': images, video and sound are not supported",
-                           "user_tag: rename the role 'customer' of its messages to human"}) {
+                           "system: sys}, roles: {user: customer}}  # dataset\n",
+                           "its images 'imgs': images, video and sound are not supported"}) {
     EXPECT_NE(yaml.find(line), std::string::npos) << line << " is not in\n" << yaml;
   }
   EXPECT_FALSE(HasWord(yaml, "assistant_tag")) << "the default\n" << yaml;

@@ -569,11 +569,11 @@ TEST(RunOptions, EveryOptionHasItsOwnVariable) {
       const Option& target = *options.Find(option.name);
       const std::string before = ValueAsYaml(target);
       bool changed = false;
-      for (const char* value :
-           {"3",       "0.5",    "true",         "false", "f32",    "cpu",  "full",
-            "linear",  "cosine", "block",        "2d",    "gpipe",  "step", "rows",
-            "weights", "host",   "sgd",          "int8",  "cast",   "dpo",  "hinge",
-            "0.25",    "{a: 2}", "[[a, \"-\"]]", "epoch", "text=a", "last", "{modules: a, weight_decay: 2}"}) {
+      for (const char* value : {"3",     "0.5",    "true",    "false", "f32",    "cpu",
+                                "full",  "linear", "cosine",  "block", "2d",     "gpipe",
+                                "step",  "rows",   "weights", "host",  "sgd",    "int8",
+                                "cast",  "dpo",    "hinge",   "0.25",  "{a: 2}", "[[a, \"-\"]]",
+                                "epoch", "text=a", "last",    "drop",  "user=a", "{modules: a, weight_decay: 2}"}) {
         changed = changed || (SetFromText(target, value, "test").ok() && ValueAsYaml(target) != before);
       }
       EXPECT_TRUE(changed) << option.name;

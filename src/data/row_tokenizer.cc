@@ -379,7 +379,7 @@ Result<bool> RowTokenizer::Shorten(const std::string& where, int64_t length, Sam
     sample.Resize(std::min(sample.tokens.size(), static_cast<size_t>(options_.max_seq_len)));
   }
   ++statistics.cut_rows;
-  statistics.cut_tokens += length - static_cast<int64_t>(sample.tokens.size());
+  statistics.cut_tokens += length - options_.max_seq_len;
   return true;
 }
 

@@ -41,9 +41,10 @@ TEST(RecipeGolden, APromptStyleOfOnesOwnInAxolotlIsThatRowTemplate) {
 }
 
 TEST(RecipeGolden, WhatATemplateCannotSayIsNone) {
-  for (const char* type : {R"({"format": "{instruction} {other}"})", R"({"format": "{instruction!r}"})",
-                           R"({"format": "{instruction"})", R"({"field_output": "my answer"})", R"({"field_output": "in"})",
-                           R"({"unknown": "x"})", R"({"no_input_format": "{input}"})", R"("alpaca")"}) {
+  for (const char* type :
+       {R"({"format": "{instruction} {other}"})", R"({"format": "{instruction!r}"})", R"({"format": "{instruction"})",
+        R"({"field_output": "my answer"})", R"({"field_output": "in"})", R"({"unknown": "x"})",
+        R"({"no_input_format": "{input}"})", R"("alpaca")"}) {
     EXPECT_FALSE(RowTemplateOf(*ParseOrderedJson(type, "")).has_value()) << type;
   }
 }
@@ -57,7 +58,8 @@ TEST(RecipeGolden, TheTemplateAlpacaWritesRowsWithAnInputAsAxolotlDoes) {
   for (const OrderedJson& golden : Goldens("alpaca")) {
     const auto record = MakeRecord(golden["row"], RecordFormat::kInstruction, "row", "\n\n### Input:\n");
     ASSERT_TRUE(record.ok()) << record.status().message();
-    const OrderedJson context = {{"messages", AsConversation(*record).messages}, {"bos_token", ""}, {"eos_token", "<E>"}};
+    const OrderedJson context = {
+        {"messages", AsConversation(*record).messages}, {"bos_token", ""}, {"eos_token", "<E>"}};
     const auto text = parsed->Render(context);
     ASSERT_TRUE(text.ok()) << text.status().message();
     EXPECT_EQ(*text, golden["prompt"].get<std::string>() + golden["row"]["output"].get<std::string>() + "<E>\n\n");
