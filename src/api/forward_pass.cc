@@ -145,10 +145,15 @@ Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ForwardT
   if (kind == ProgramKind::kEval && objective.has(ProgramKind::kReference)) {
     TEMPER_ASSIGN_OR_RETURN(reference, ReferenceFor(task, objective, model, options.choice.model, row));
   }
-  const RowUse use = UseOf(objective, kind, s.row_template);
-  s.reading =
-      ReadingAsTrained(PosixEnv(), options.choice.adapter.empty() ? options.choice.model : options.choice.adapter,
-                       s.data, s.reading, use);
+  const std::string& trained = options.choice.adapter.empty() ? options.choice.model : options.choice.adapter;
+  const RowReading reading = s.reading;
+  RowUse use = UseOf(objective, kind, s.row_template);
+  s.reading = ReadingAsTrained(PosixEnv(), trained, s.data, reading, use);
+  const bool by_format = !options.choice.chat_template.empty() || !s.kwargs.text.empty() || !(reading == RowReading());
+  if (!by_format && s.row_template.empty()) {
+    s.row_template = RowTemplateAsTrained(PosixEnv(), trained, s.data, s.reading, use);
+    use = UseOf(objective, kind, s.row_template);
+  }
   TEMPER_ASSIGN_OR_RETURN(RunData data, LoadRunData(PosixEnv(), model,
                                                     {.sources = s.data,
                                                      .reading = s.reading,

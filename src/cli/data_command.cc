@@ -129,8 +129,13 @@ Result<int> Preview(const Arguments& arguments) {
     };
   }
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), with_classes));
-  const RowUse use = RowUseOf(*task, row_template);
+  RowUse use = RowUseOf(*task, row_template);
+  const bool by_format = !choice.chat_template.empty() || !kwargs.text.empty() || !(reading == RowReading());
   settings.reading = ReadingAsTrained(PosixEnv(), choice.model, sources, reading, use);
+  if (!by_format && row_template.empty()) {
+    settings.row_template = RowTemplateAsTrained(PosixEnv(), choice.model, sources, reading, use);
+    use = RowUseOf(*task, row_template);
+  }
   const int64_t row = max_seq_len.value_or(DefaultMaxSeqLen(model.model().facts().max_positions));
   std::map<int64_t, std::vector<std::string>> unknown;  // by sample: the text of its unknown tokens
   const auto keep_unknown = [&](int64_t sample, const Sample& made) {

@@ -15,6 +15,7 @@
 #include "config/import_data.h"
 #include "config/import_output.h"
 #include "config/import_rows.h"
+#include "config/import_shares.h"
 #include "config/import_training.h"
 #include "config/validate.h"
 #include "format/row_columns.h"
@@ -38,6 +39,8 @@ Rule TranslationRule(std::string_view name) {
       {"@template_variable", TakeTemplateVariable},
       {"@template_file", TakeTemplateFile},
       {"@tokens", TakeTokens},
+      {"@tokenizer", TakeTokenizer},
+      {"@packed_evaluation", TakePackedEvaluation},
       {"@padding", TakePadding},
       {"@excess_length", TakeExcessLength},
       {"@processes", TakeProcesses},
@@ -52,6 +55,7 @@ Rule TranslationRule(std::string_view name) {
       {"@max_steps", TakeMaxSteps},
       {"@per_epoch", TakePerEpoch},
       {"@report", TakeReport},
+      {"@shares", TakeShares},
       {"@best_metric", TakeBestMetric},
       {"@token_accuracy", TakeTokenAccuracy},
       {"@resume", TakeResume},
@@ -84,6 +88,7 @@ class Importer {
     SetDefaults();
     DropUnused();
     CompleteData(run_);
+    TranslateShares(run_);
     TranslatePacking(run_);
     TranslateLongRows(run_);
     CompareSteps(run_);
@@ -304,6 +309,10 @@ class Importer {
       return;
     }
     if (run_.tool() == ForeignTool::kAxolotl && (given("eval_steps") || given("evals_per_epoch"))) return;
+    // What needs evaluations is refused there without a strategy.
+    for (const char* const name : {"load_best_model_at_end", "early_stopping_patience", "metric_for_best_model"}) {
+      if (run_.IsSet(name)) return;
+    }
     if (run_.IsTrue("do_eval")) {
       run_.result.changed.push_back(
           fmt::format("do_eval without eval_strategy: {} evaluates once, at the end; here also where checkpoints are "
@@ -312,11 +321,8 @@ class Importer {
       return;
     }
     run_.SetDefault("eval_strategy", "no");
-    run_.Drop("eval_strategy is not given, and without it there is no evaluation", [](const std::string& name) {
-      return name == "eval_steps" || name == "load_best_model_at_end" || name == "per_device_eval_batch_size" ||
-             name == "early_stopping_patience" || name == "early_stopping_threshold" ||
-             name == "metric_for_best_model" || name == "greater_is_better";
-    });
+    run_.Drop("eval_strategy is not given, and without it there is no evaluation",
+              [](const std::string& name) { return name == "eval_steps" || name == "per_device_eval_batch_size"; });
   }
 
   // What other tools ignore, and Temper refuses.

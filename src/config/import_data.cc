@@ -251,6 +251,17 @@ void TakeTokens(Translation& run, const ForeignSetting& setting, const ForeignNa
                        fmt::join(unknown, ", "), unknown.size() == 1 ? "it" : "them"));
 }
 
+// Another tokenizer than the model's.
+void TakeTokenizer(Translation& run, const ForeignSetting& setting, const ForeignName&) {
+  if (run.SaysNothing(setting)) return;
+  for (const char* const name : {"model_name_or_path", "base_model", "model"}) {
+    const ForeignSetting* const model = run.Given(name);
+    if (model != nullptr && model->value == setting.value)
+      return run.Needless(setting, "it is that of the model's folder");
+  }
+  run.Lost(setting, "the tokenizer is that of the model's folder: put its files there");
+}
+
 void CompleteData(Translation& run) {
   if (run.config.data.data.empty()) {
     run.result.lost.emplace_back("the recipe names no data: add data: FILE");

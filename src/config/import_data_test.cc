@@ -1,5 +1,6 @@
 #include "config/import_data.h"
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <string>
@@ -195,6 +196,42 @@ TEST(ImportData, RolesThatAreReadAnywayAreNotListed) {
                         "roles: {user: [human, user], assistant: [gpt, assistant]}"),
                    "roles"));
   EXPECT_TRUE(Has(with("roles: {user: [human]}"), "roles: {user: human}")) << "in messages this name is refused";
+}
+
+// interleave_datasets: by their shares, until the first data set ends, or until all have.
+TEST(ImportData, SharesOfDataSetsBecomePassesWhereTheirRowsCanBeCounted) {
+  MemoryEnv env;
+  env.files["data/dataset_info.json"] = R"({"a": {"file_name": "a.json"}, "b": {"file_name": "b.jsonl"}})";
+  env.files["data/a.json"] = R"([{"instruction": "x", "output": "y"}, {"instruction": "x", "output": "y"}])";
+  std::string& rows = env.files["data/b.jsonl"];
+  for (int i = 0; i < 6; ++i) rows += "{\"instruction\": \"x\", \"output\": \"y\"}\n\n";
+  const auto with = [&](const std::string& lines) {
+    return Imported(env, "model_name_or_path: m\nstage: sft\ndataset: a,b\ndataset_dir: data\n" + lines,
+                    ForeignTool::kLlamaFactory);
+  };
+  const auto passes = [](const std::string& a, const std::string& b) {
+    return fmt::format("\ndata: [{}, {}]  # dataset\n",
+                       a == "1" ? "data/a.json" : fmt::format("{{path: data/a.json, passes: {}}}", a),
+                       b == "1" ? "data/b.jsonl" : fmt::format("{{path: data/b.jsonl, passes: {}}}", b));
+  };
+  // Of 2 and 6 rows with equal shares 2 and 2 are seen, or 6 and 6.
+  const std::string under = with("mix_strategy: interleave_under\ninterleave_probs: 0.5,0.5\n");
+  EXPECT_TRUE(Has(under, passes("1", "0.3333"))) << under;
+  EXPECT_TRUE(Has(under, "passes an epoch are 1, 0.3333, of 2, 6 rows")) << under;
+  EXPECT_TRUE(Has(with("mix_strategy: interleave_over\n"), passes("3", "1")));
+  EXPECT_TRUE(Has(with("mix_strategy: interleave_over\ninterleave_probs: [0.25, 0.75]\n"), passes("1", "1")));
+  const std::string once = with("mix_strategy: interleave_once\ninterleave_probs: 0.5,0.5\n");
+  EXPECT_TRUE(Has(once, passes("1", "1"))) << once;
+  EXPECT_TRUE(Has(once, "each sample is seen once an epoch")) << once;
+  for (const char* lines : {"mix_strategy: interleave_under\ninterleave_probs: 0.5,0.2\n",
+                            "mix_strategy: interleave_under\ninterleave_probs: 1\n", "interleave_probs: 0.5,0.5\n"}) {
+    const std::string lost = with(lines);
+    EXPECT_TRUE(Has(lost, "interleave_probs: ")) << lost;
+    EXPECT_TRUE(Has(lost, "each file of data has its own passes")) << lost;
+    EXPECT_TRUE(Has(lost, passes("1", "1"))) << lost;
+  }
+  env.files.erase("data/b.jsonl");
+  EXPECT_TRUE(Has(with("mix_strategy: interleave_under\n"), "each file of data has its own passes"));
 }
 
 TEST(ImportData, ARecipeWithoutDataIsNamed) {

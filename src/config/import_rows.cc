@@ -98,6 +98,14 @@ void TakePadding(Translation& run, const ForeignSetting& setting, const ForeignN
   run.Needless(setting, foreign.note);
 }
 
+void TakePackedEvaluation(Translation& run, const ForeignSetting& setting, const ForeignName&) {
+  if (run.SaysNothing(setting)) return;
+  const ForeignSetting* const packing = PackingOf(run);
+  const bool packs = packing != nullptr && packing->value == true;
+  if (setting.value == packs) return run.Needless(setting, "evaluation packs where training does");
+  run.Lost(setting, fmt::format("evaluation packs where training does, which is {} here", packs));
+}
+
 void TakeExcessLength(Translation&, const ForeignSetting&, const ForeignName&) {}  // TranslateLongRows
 
 void TakeProcesses(Translation&, const ForeignSetting&, const ForeignName&) {}  // CompareSteps
@@ -140,8 +148,9 @@ void TranslateLongRows(Translation& run) {
       const bool cuts = value == "truncate";
       if (cuts || !rows.others || (value == "drop" && run.task.rule == &Reward())) {
         if (strategy != nullptr) {
-          run.Needless(*strategy, rows.others ? "rows are cut at the end, or left out where a cut one is another"
-                                              : "texts go on in further rows");
+          run.Needless(*strategy, !rows.others                 ? "texts go on in further rows"
+                                  : run.task.rule == &Reward() ? "pairs that are too long are left out in any case"
+                                                               : "rows are cut at the end");
         }
         return;
       }

@@ -608,6 +608,17 @@ TEST(RunOptions, HelpNamesEveryOptionWithItsDefault) {
   EXPECT_HAS(help, "--lora.r N");
   std::istringstream in(help);
   for (std::string line; std::getline(in, line);) EXPECT_LE(line.size(), 120u) << line;
+  // On a narrow terminal too, but for words and choices that are longer than it.
+  std::istringstream narrow(
+      HelpText("usage: temper train [RUN.yaml] --model FOLDER --data FILE --output_dir FOLDER\n\n"
+               "Every key of the YAML file is also an option.\n",
+               options, 50));
+  size_t lines = 0;
+  for (std::string line; std::getline(narrow, line); ++lines) {
+    const bool syntax = line.starts_with("  --") || line.find('|') != line.npos;
+    if (!syntax) EXPECT_LE(line.size(), 50u) << line;
+  }
+  EXPECT_GT(lines, 400u);
 }
 
 TEST(RunOptions, EveryOptionSaysWhatAResumedRunMayDoWithIt) {

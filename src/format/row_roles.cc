@@ -18,7 +18,7 @@ const std::vector<std::string>& Roles() {
   return kRoles;
 }
 
-void Put(const RowRole& role, RowRoles& roles) {
+void PutRole(const RowRole& role, RowRoles& roles) {
   const auto known = std::find_if(roles.begin(), roles.end(), [&](const RowRole& r) { return r.name == role.name; });
   if (known == roles.end()) {
     roles.push_back(role);
@@ -43,13 +43,13 @@ Status AddRole(const RowRole& role, RowRoles& roles) {
   if (role.name.empty()) {
     return InvalidArgument(fmt::format("{} has no name: write {}=NAME, what the data calls it", role.role, role.role));
   }
-  Put(role, roles);
+  PutRole(role, roles);
   return OkStatus();
 }
 
 RowRoles Combined(const RowRoles& of_run, const RowRoles& of_file) {
   RowRoles out = of_run;
-  for (const RowRole& role : of_file) Put(role, out);
+  for (const RowRole& role : of_file) PutRole(role, out);
   return out;
 }
 

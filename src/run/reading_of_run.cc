@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "base/log.h"
@@ -25,6 +26,14 @@ bool CanRead(Env& env, const DataSources& sources, const RowReading& reading, Ro
          });
 }
 
+std::optional<RunConfig> RunOf(Env& env, const std::string& path) {
+  if (!env.IsFile(path)) return std::nullopt;
+  const auto text = ReadTextFile(env, path);
+  if (!text.ok()) return std::nullopt;
+  auto run = ParseRunConfig(*text, path);
+  return run.ok() ? std::optional(*std::move(run)) : std::nullopt;
+}
+
 template <class Has>
 bool AnySource(const DataSources& sources, const Has& has) {
   return std::any_of(sources.begin(), sources.end(), has);
@@ -35,11 +44,8 @@ bool AnySource(const DataSources& sources, const Has& has) {
 RowReading ReadingAsTrained(Env& env, const std::string& folder, const DataSources& sources, const RowReading& reading,
                             RowUse use) {
   const std::string path = JoinPath(folder, kRunConfigFile);
-  if (use == RowUse::kFields || !env.IsFile(path)) return reading;
-  const auto text = ReadTextFile(env, path);
-  if (!text.ok()) return reading;
-  const auto trained = ParseRunConfig(*text, path);
-  if (!trained.ok()) return reading;
+  const std::optional<RunConfig> trained = use == RowUse::kFields ? std::nullopt : RunOf(env, path);
+  if (!trained) return reading;
   std::vector<RowReading> theirs = {trained->data.reading};
   for (const DataSources* files : {&trained->data.eval_data, &trained->data.data}) {
     for (const DataSource& source : *files) theirs.push_back(Combined(trained->data.reading, source));
@@ -70,6 +76,15 @@ RowReading ReadingAsTrained(Env& env, const std::string& folder, const DataSourc
     }
   }
   return out;
+}
+
+std::string RowTemplateAsTrained(Env& env, const std::string& folder, const DataSources& sources,
+                                 const RowReading& reading, RowUse use) {
+  const std::string path = JoinPath(folder, kRunConfigFile);
+  const std::optional<RunConfig> trained = use == RowUse::kAnswers ? RunOf(env, path) : std::nullopt;
+  if (!trained || trained->data.row_template.empty() || CanRead(env, sources, reading, use)) return "";
+  LogInfo(fmt::format("rows        by the row_template in {}", path));
+  return trained->data.row_template;
 }
 
 }  // namespace temper

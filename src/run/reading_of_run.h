@@ -16,4 +16,9 @@ namespace temper {
 RowReading ReadingAsTrained(Env& env, const std::string& folder, const DataSources& sources, const RowReading& reading,
                             RowUse use);
 
+// The row template of that run, if there is one and `sources` cannot be read without, as `reading` says; else empty.
+// Says so.
+std::string RowTemplateAsTrained(Env& env, const std::string& folder, const DataSources& sources,
+                                 const RowReading& reading, RowUse use);
+
 }  // namespace temper
