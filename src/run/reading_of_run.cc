@@ -11,7 +11,7 @@
 #include "config/run_options.h"
 #include "data/records.h"
 #include "format/data_file_name.h"
-#include "format/quoted.h"
+#include "format/json.h"
 #include "run/data_request.h"
 
 namespace temper {
@@ -60,7 +60,7 @@ RowReading ReadingAsTrained(Env& env, const std::string& folder, const DataSourc
   }
   if (reading.separator == kParagraph && trained->data.reading.separator != kParagraph) {
     out.separator = trained->data.reading.separator;
-    say("separator", Quoted(out.separator));
+    say("separator", DumpJson(OrderedJson(out.separator)));
   }
   const bool given =
       !reading.columns.empty() || AnySource(sources, [](const DataSource& source) { return !source.columns.empty(); });

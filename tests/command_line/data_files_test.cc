@@ -173,12 +173,14 @@ TEST_F(DataFiles, FieldsOfAPromptAreJoinedAsSaid) {
   ASSERT_EQ(Temper(Train({"--data", "fields.jsonl", "--prompt_separator", "\\n", "--output_dir", "out"})).code, 0);
   EXPECT_EQ(Slurp("joined/adapter_model.safetensors"), Slurp("out/adapter_model.safetensors"));
   const Ended evaluated = Temper({"eval", "out", "--data", "fields.jsonl"});
-  ExpectEnd(evaluated, 0, {"separator   '\\n', as in out/run.yaml"});
+  ExpectEnd(evaluated, 0, {R"(separator   "\n", as in out/run.yaml)"});
   EXPECT_EQ(evaluated.out, Temper({"eval", "out", "--data", "joined.jsonl"}).out);
 }
 
 TEST_F(DataFiles, LongRowsAreCountedLeftOutOrRefused) {
-  Spill("long.jsonl", "{\"prompt\": \"" + std::string(400, 'q') + "\", \"completion\": \" I.\"}\n" + Slurp("d.jsonl"));
+  std::string rows = Json({{"prompt", std::string(400, 'q')}, {"completion", " I."}}).dump() + "\n";
+  for (int i = 0; i < 60; ++i) rows += Json({{"prompt", "Who?"}, {"completion", fmt::format(" {}.", i)}}).dump() + "\n";
+  Spill("long.jsonl", rows);
   const auto end = [&](const char* long_rows) {
     return Temper({"data", "preview", kModel, "--data", "long.jsonl", "--max_seq_len", "96", "--long_rows", long_rows});
   };
@@ -254,7 +256,7 @@ TEST_F(DataFiles, RowsOfAnyFormatTrainByATemplate) {
   ASSERT_EQ(Temper(Train(With({"--output_dir", "itself"}, itself))).code, 0);
   EXPECT_EQ(Slurp("plain/adapter_model.safetensors"), Slurp("itself/adapter_model.safetensors"));
   ExpectEnd(Temper({"train", "itself/run.yaml", "--resume", "--max_steps", "5"}), 0,
-            {"resume      from itself/checkpoint-4"});
+            {"/itself/checkpoint-4 at step 4"});
   ExpectEnd(Temper(Train(With({"--output_dir", "x"}, {"--data", "own.jsonl", "--row_template", "{{ frage"}))), 2,
             {"row_template, line 1"});
   Spill("row.jinja", "{{ frage");

@@ -289,6 +289,7 @@ TEST_F(Import, ARecipeForWhatIsNotTrainedBecomesARunOnlyIfToldSo) {
 // A recipe with names of speakers, a join, a style and a way with long rows of its tool: all four train, by import
 // alone.
 TEST_F(Import, WhatTheToolMakesOfRowsComesAlong) {
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("data")).ok());
   Spill("talk.jsonl", R"({"chat": [{"who": "customer", "said": "Hi"}, {"who": "agent", "said": "Yo"}]})"
                       "\n");
   Spill("alpaca.json", R"([{"instruction": "Add.", "input": "1 2", "output": "3"}])");
