@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
 
 #include "config/import_for_test.h"
 #include "config/run_options.h"
@@ -92,6 +93,35 @@ TEST(ImportRows, LongRowsBecomeWhatTheToolMakesOfThem) {
   EXPECT_TRUE(Has(pairs->yaml, "here each answer is cut at the end")) << pairs->yaml;
   EXPECT_TRUE(Has(kTrl.Run("", env)->yaml, "\nlong_rows: cut  # as TRL cuts at max_length\n"));
   EXPECT_FALSE(Has(kTrl.With("packing_strategy", "wrapped\npacking: true", env), "\nlong_rows:"));
+}
+
+TEST(ImportRows, EvaluationPacksAsTrainingDoes) {
+  MemoryEnv env;
+  const auto with = [&](const std::string& value, const std::string& packing) {
+    return kAxolotl.With("sample_packing: " + packing + "\neval_sample_packing", value, env);
+  };
+  EXPECT_TRUE(
+      Has(with("true", "true"), "# Not needed:\n#   line 2, eval_sample_packing: true: evaluation packs where"));
+  EXPECT_TRUE(Has(with("false", "true"), "# No equivalent:\n#   line 2, eval_sample_packing: false: evaluation packs"));
+  const std::string wrapped = kTrl.With("packing: true\npacking_strategy", "wrapped", env);
+  EXPECT_TRUE(Has(wrapped, "packing_strategy: wrapped: documents are packed whole, by best fit")) << wrapped;
+}
+
+TEST(ImportRows, ReasonsFitTheirSettings) {
+  MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
+  for (const auto& [setting, value, why] :
+       {std::tuple{"average_tokens_across_devices", "false", "the mean over the tokens of all ranks together"},
+        {"ddp_timeout", "180000000", "watch.idle_seconds"},
+        {"dataloader_drop_last", "true", "the rows left over at the end of an epoch make a smaller step"},
+        {"save_on_each_node", "true", "each rank saves its part"}}) {
+    EXPECT_TRUE(Has(kLlamaFactory.With(setting, value, env), fmt::format("{}: {}: ", setting, value))) << setting;
+    EXPECT_TRUE(Has(kLlamaFactory.With(setting, value, env), why)) << setting;
+  }
+  EXPECT_TRUE(Has(kAxolotl.With("shuffle_merged_datasets", "false", env), "all rows are shuffled together"));
+  EXPECT_TRUE(
+      Has(kAxolotl.With("tokenizer_config", "m", env), "# Not needed:\n#   line 1, tokenizer_config: m: it is"));
+  EXPECT_TRUE(
+      Has(kAxolotl.With("tokenizer_config", "other", env), "# No equivalent:\n#   line 1, tokenizer_config: other"));
 }
 
 TEST(ImportRows, TheStepOfSeveralProcessesIsCompared) {

@@ -39,6 +39,7 @@ constexpr std::pair<const char*, Finding DataStatistics::*> kFindings[] = {
 constexpr std::pair<const char*, FieldFindings DataStatistics::*> kFieldFindings[] = {
     {"unprinted_fields", &DataStatistics::unprinted_fields},
     {"unread_fields", &DataStatistics::unread_fields},
+    {"absent_fields", &DataStatistics::absent_fields},
 };
 static_assert(sizeof(DataStatistics) == std::size(kCounts) * sizeof(int64_t) + std::size(kFindings) * sizeof(Finding) +
                                             std::size(kFieldFindings) * sizeof(FieldFindings) +

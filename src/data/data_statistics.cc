@@ -35,6 +35,7 @@ void DataStatistics::Add(const DataStatistics& o) {
   open_turns.Add(o.open_turns);
   unprinted_fields.Add(o.unprinted_fields);
   unread_fields.Add(o.unread_fields);
+  absent_fields.Add(o.absent_fields);
   for (const std::string& problem : o.problems) {
     if (problems.size() < kProblemsKept) problems.push_back(problem);
   }

@@ -37,6 +37,7 @@ struct DataStatistics {
   // What the template prints nothing of: by field of a message, and "tools" of a row (unprinted_fields.h).
   FieldFindings unprinted_fields;
   FieldFindings unread_fields;        // fields of rows that their format does not have
+  FieldFindings absent_fields;        // what a row template prints and a row does not have
   std::vector<std::string> problems;  // of the first bad rows
   UnknownTokens unknown;
 

@@ -259,6 +259,7 @@ Status RowTokenizer::TokenizeFields(const Record& record, std::vector<Sample>& s
         "put it outside",
         record.where, options_.row_template->where()));
   }
+  for (const std::string& name : rendered->undefined) statistics.absent_fields.Add(name, record.where);
   if (IsBlank(rendered->text)) {
     ++statistics.dropped_rows;
     return OkStatus();

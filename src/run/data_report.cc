@@ -94,6 +94,14 @@ void DescribeUnreadFields(const FieldFindings& fields) {
                       more > 0 ? fmt::format(" and {} more", more) : ""));
 }
 
+// A field that a row may lack is no mistake; one that no row has is, most likely, a wrong name.
+void WarnOfAbsentFields(const DataStatistics& s) {
+  for (const auto& [name, finding] : s.absent_fields.MostFrequent()) {
+    if (finding.count < s.rows - s.bad_rows) continue;
+    LogWarning(fmt::format("the row template prints {}, which no row has", Quoted(name)));
+  }
+}
+
 // Rows of several answers may be longer than the model's positions without one of these being so.
 void WarnOfLongParts(const TokenStore& store, int64_t positions) {
   int64_t longest = 0;
@@ -152,6 +160,7 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
         Counted(std::max<int64_t>(s.split_tokens - s.unsplit_tokens, 0), "token")));
   }
   DescribeUnreadFields(s.unread_fields);
+  WarnOfAbsentFields(s);
   if (s.unknown.count > 0) {
     std::string characters;
     for (const auto& [character, n] : s.unknown.MostFrequent()) characters += " " + character;

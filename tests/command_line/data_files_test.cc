@@ -250,6 +250,12 @@ TEST_F(DataFiles, RowsOfAnyFormatTrainByATemplate) {
             {"both row_template and chat_template are set"});
   const Ended evaluated = Temper({"eval", "out", "--data", "own.jsonl"});
   ExpectEnd(evaluated, 0, {"rows        by the row_template in out/run.yaml"});
+  EXPECT_EQ(evaluated.err.find("no row has"), evaluated.err.npos) << evaluated.err;
+  const auto printed = [&](const std::string& row) {
+    return Temper({"eval", kModel, "--data", "own.jsonl", "--row_template", row});
+  };
+  ExpectEnd(printed("{{ frag }} {{ a.txt }}{{ a.text }}"), 0,
+            {"the row template prints 'frag', which no row has", "the row template prints 'a.txt', which no row has"});
   EXPECT_EQ(evaluated.out, Temper({"eval", "out", "--data", "plain.jsonl"}).out);
   // The template itself does, too.
   const Arguments itself = {"--data", "own.jsonl", "--row_template", Slurp("row.jinja")};

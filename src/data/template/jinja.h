@@ -63,6 +63,8 @@ struct RenderedTemplate {
   std::vector<TextSpan> generations;  // output of {% generation %} blocks, in order
   // True if one of them ran inside a macro, a filter or a set block: then it is missing from `generations`.
   bool generation_lost = false;
+  // What is printed as nothing because it is not defined: "frage", "antwort.text"; each once, the first few.
+  std::vector<std::string> undefined;
 };
 
 // Whether `text` is a template, not the name of its file.
