@@ -11,8 +11,7 @@
 namespace temper {
 namespace {
 
-constexpr ForeignTool kLlamaFactory = ForeignTool::kLlamaFactory, kAxolotl = ForeignTool::kAxolotl,
-                      kTrl = ForeignTool::kTrl;
+constexpr ForeignTool kAxolotl = ForeignTool::kAxolotl, kTrl = ForeignTool::kTrl;
 
 // Names whose option, or whose value, differs from ours.
 std::vector<ForeignName> NamesWithOptions() {
