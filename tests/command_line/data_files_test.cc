@@ -175,6 +175,12 @@ TEST_F(DataFiles, FieldsOfAPromptAreJoinedAsSaid) {
   const Ended evaluated = Temper({"eval", "out", "--data", "fields.jsonl"});
   ExpectEnd(evaluated, 0, {R"(separator   "\n", as in out/run.yaml)"});
   EXPECT_EQ(evaluated.out, Temper({"eval", "out", "--data", "joined.jsonl"}).out);
+  const auto answer = [&](const char* prompts) {
+    return Temper({"generate", "out", "--prompts", prompts, "--max_new_tokens", "4", "--temperature", "0"});
+  };
+  ExpectEnd(answer("fields.jsonl"), 0, {R"(separator   "\n", as in out/run.yaml)"});
+  EXPECT_EQ(answer("fields.jsonl").out, answer("joined.jsonl").out);
+  EXPECT_NE(answer("fields.jsonl").out.find(R"("Who\nis it?")"), std::string::npos) << answer("fields.jsonl").out;
 }
 
 TEST_F(DataFiles, LongRowsAreCountedLeftOutOrRefused) {
