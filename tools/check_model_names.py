@@ -14,7 +14,8 @@ EXCEPTIONS = {
     "src/config/group_option.cc": {"lm_head"},
     "src/config/validate.cc": {"embed_tokens"},
     "src/compile/run/run_frame.cc": {"router_aux_loss_coef"},
-    "src/config/foreign_names.cc": {"lm_head", "rope_scaling", "router_aux_loss_coef"},
+    "src/config/foreign_names.cc": {"lm_head", "router_aux_loss_coef"},
+    "src/config/names_without_option.cc": {"rope_scaling"},
     "src/config/foreign_tools.cc": {"llama"},  # LLaMA-Factory
     "src/config/foreign_styles.cc": {"llama3"},  # a prompt style of Axolotl
     # model_type gives the kind of a tokenizer with vocab.json and merges.txt, as in transformers.

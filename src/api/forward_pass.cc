@@ -5,15 +5,16 @@
 #include "base/log.h"
 #include "compile/run/compiled_run.h"
 #include "config/data_option.h"
+#include "config/reading_options.h"
 #include "config/run_options.h"
 #include "config/validate.h"
 #include "model/adapted_model.h"
 #include "model/base_format.h"
 #include "program/program_names.h"
-#include "run/columns_of_run.h"
 #include "run/data_report.h"
 #include "run/expand_sources.h"
 #include "run/machine.h"
+#include "run/reading_of_run.h"
 #include "run/reference_model.h"
 #include "settings/run_config.h"
 
@@ -39,6 +40,7 @@ Result<const ObjectiveRule*> ObjectiveFor(const ForwardSettings& s, const Forwar
   run.data.train_on_prompt = s.train_on_prompt;
   run.data.reasoning_turns = s.reasoning_turns;
   run.data.row_template = s.row_template;
+  run.data.long_rows = s.long_rows;
   if (run.objective.rule->head != ObjectiveOfHead(model).head) {
     return InvalidArgument(fmt::format("task: {} is not what {} ({}) was trained for: set task: {}, or leave it out",
                                        run.objective.rule->name, s.model.choice.model,
@@ -89,17 +91,18 @@ std::vector<OptionGroup> ForwardSettings::Groups(const char* what, bool answers)
                       what),
           /*has_passes=*/false),
       {.name = "split", .target = &split, .help = "train, test, ...: of a folder or a data set with several splits"},
-      ColumnsOption(columns),
       {.name = "max_seq_len",
        .target = &max_seq_len,
-       .help = "tokens of a row; longer samples are cut",
+       .help = "tokens of a row; what becomes of longer ones: long_rows",
        .range = {.at_least = 2},
        .default_text = "2048, or the model's if that is less"},
       {.name = "data_cache",
        .target = &data_cache,
        .help = "folder that keeps the data's tokens for the next start",
        .default_text = "none: they are kept in memory"},
-      ChatTemplateKwargs(kwargs)};
+      ChatTemplateKwargs(kwargs),
+      LongRowsOption(long_rows)};
+  for (Option& option : ReadingOptions(reading)) options.push_back(std::move(option));
   if (answers) {
     options.push_back(RowTemplateOption(row_template));
     options.push_back(ReasoningTurnsOption(reasoning_turns));
@@ -116,7 +119,7 @@ Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ForwardT
   const ProgramKind kind = task.kind;
   ModelOptions& options = s.model;
   TEMPER_RETURN_IF_ERROR(CheckRowTemplate({.data = s.data,
-                                           .columns = s.columns,
+                                           .reading = s.reading,
                                            .chat_template = options.choice.chat_template,
                                            .chat_template_kwargs = s.kwargs,
                                            .row_template = s.row_template,
@@ -142,13 +145,18 @@ Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ForwardT
   if (kind == ProgramKind::kEval && objective.has(ProgramKind::kReference)) {
     TEMPER_ASSIGN_OR_RETURN(reference, ReferenceFor(task, objective, model, options.choice.model, row));
   }
-  const RowUse use = UseOf(objective, kind, s.row_template);
-  s.columns =
-      ColumnsAsTrained(PosixEnv(), options.choice.adapter.empty() ? options.choice.model : options.choice.adapter,
-                       s.data, s.columns, use);
+  const std::string& trained = options.choice.adapter.empty() ? options.choice.model : options.choice.adapter;
+  const RowReading reading = s.reading;
+  RowUse use = UseOf(objective, kind, s.row_template);
+  s.reading = ReadingAsTrained(PosixEnv(), trained, s.data, reading, use);
+  const bool by_format = !options.choice.chat_template.empty() || !s.kwargs.text.empty() || !(reading == RowReading());
+  if (!by_format && s.row_template.empty()) {
+    s.row_template = RowTemplateAsTrained(PosixEnv(), trained, s.data, s.reading, use);
+    use = UseOf(objective, kind, s.row_template);
+  }
   TEMPER_ASSIGN_OR_RETURN(RunData data, LoadRunData(PosixEnv(), model,
                                                     {.sources = s.data,
-                                                     .columns = s.columns,
+                                                     .reading = s.reading,
                                                      .use = use,
                                                      .max_seq_len = row,
                                                      .train_on_prompt = s.train_on_prompt,
@@ -157,6 +165,7 @@ Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ForwardT
                                                      .chat_template_kwargs = s.kwargs,
                                                      .row_template = s.row_template,
                                                      .reasoning_turns = s.reasoning_turns,
+                                                     .long_rows = s.long_rows,
                                                      .threads = threads,
                                                      .cache = s.data_cache}));
   DescribeData(data.dataset, s.data, row, facts.max_positions);

@@ -19,13 +19,14 @@ struct ForwardSettings {
   ModelOptions model;
   DataSources data;
   std::string split;
-  RowColumns columns;
+  RowReading reading;
   std::string data_cache;
   std::optional<int64_t> max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false;
   JsonObject kwargs;
   std::string row_template;
   ReasoningTurns reasoning_turns = ReasoningTurns::kAll;
+  LongRows long_rows = LongRows::kSplit;
 
   // Bound to this. `what`: help of --data: "file to measure on". `answers`: with what is for answers alone.
   std::vector<OptionGroup> Groups(const char* what, bool answers);

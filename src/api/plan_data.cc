@@ -32,7 +32,7 @@ Result<Bytes> TextSize(const std::string& path, Bytes most) {
 
 Result<Bytes> TextSize(const RunConfig& config, const DataSources& sources, const char* option, Bytes most) {
   TEMPER_ASSIGN_OR_RETURN(const auto inputs,
-                          FindInputs(PosixEnv(), sources, config.data.columns, RowUseOf(config), option));
+                          FindInputs(PosixEnv(), sources, config.data.reading, RowUseOf(config), option));
   Bytes size;
   for (const DataInput& input : inputs) {
     TEMPER_ASSIGN_OR_RETURN(const Bytes one, TextSize(input.path, most));

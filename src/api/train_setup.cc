@@ -29,7 +29,7 @@ Status CheckDataFiles(Env& env, const RunConfig& config) {
   const RunConfig::Data& data = config.data;
   const RowUse use = RowUseOf(config);
   for (const auto& [option, sources] : {std::pair{"data", &data.data}, {"eval_data", &data.eval_data}}) {
-    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, data.columns, use, option));
+    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, data.reading, use, option));
     for (const DataInput& input : inputs) {
       const std::string& path = input.path;
       if (const auto file = env.OpenForRead(path); !file.ok()) {
@@ -40,7 +40,7 @@ Status CheckDataFiles(Env& env, const RunConfig& config) {
         TEMPER_RETURN_IF_ERROR(CheckUse(input));
         continue;
       }
-      if (const auto rows = RecordReader::Open(env, path, input.columns, use); !rows.ok()) {
+      if (const auto rows = RecordReader::Open(env, path, input.reading, use); !rows.ok()) {
         return rows.status().WithContext(fmt::format("--{}", option));
       }
     }
@@ -89,7 +89,7 @@ bool FindsWeights(Env& env, const RunConfig& config) {
   std::vector<std::pair<DataInput, Bytes>> files;          // with their sizes
   Bytes total{}, done{};
   for (const DataSources* sources : {&data.data, &data.eval_data}) {
-    const auto inputs = FindInputs(env, *sources, data.columns, RowUse::kAnswers, "data");
+    const auto inputs = FindInputs(env, *sources, data.reading, RowUse::kAnswers, "data");
     if (!inputs.ok()) continue;
     for (const DataInput& input : *inputs) {
       const auto file = env.OpenForRead(input.path);
@@ -100,7 +100,7 @@ bool FindsWeights(Env& env, const RunConfig& config) {
   TransferProgress progress("search data for weights");
   return std::any_of(files.begin(), files.end(), [&](const auto& file) {
     const auto& [input, size] = file;
-    const bool found = HasWeights(env, input.path, input.max_rows, input.columns,
+    const bool found = HasWeights(env, input.path, input.max_rows, input.reading,
                                   [&](Bytes searched, Bytes) { progress.Update(done + searched, total); });
     done += size;
     return found;
@@ -149,7 +149,7 @@ Result<ClassNames> FindRunClasses(Env& env, const RunConfig& config, Purpose pur
   TransferProgress progress("search data for labels");
   const auto found = [&]() -> Result<ClassNames> {
     TEMPER_ASSIGN_OR_RETURN(const auto inputs,
-                            FindInputs(env, config.data.data, config.data.columns, RowUse::kLabels, "data"));
+                            FindInputs(env, config.data.data, config.data.reading, RowUse::kLabels, "data"));
     if (inputs.empty()) return InvalidArgument("no data is given");
     return FindClasses(env, inputs, [&](Bytes done, const std::string& path) {
       const auto file = env.OpenForRead(path);

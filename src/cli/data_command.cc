@@ -11,18 +11,19 @@
 #include "cli/command_options.h"
 #include "cli/commands.h"
 #include "config/data_option.h"
+#include "config/reading_options.h"
 #include "config/run_options.h"
 #include "config/task_options.h"
 #include "config/validate.h"
 #include "data/label_search.h"
 #include "data/packing.h"
 #include "data/preview.h"
-#include "run/columns_of_run.h"
 #include "run/data.h"
 #include "run/data_report.h"
 #include "run/expand_sources.h"
 #include "run/machine.h"
 #include "run/model_options.h"
+#include "run/reading_of_run.h"
 #include "settings/run_config.h"
 
 namespace temper {
@@ -37,13 +38,14 @@ struct PreviewSettings {
   ModelChoice choice;
   DataSources sources;
   std::string split;
-  RowColumns columns;
+  RowReading reading;
   int64_t seed = 42;
   std::optional<int64_t> samples, max_seq_len;
   bool train_on_prompt = false, skip_bad_rows = false, packed = false, tokens = false, json = false;
   JsonObject kwargs;
   std::string row_template;
   ReasoningTurns reasoning_turns = ReasoningTurns::kAll;
+  LongRows long_rows = LongRows::kSplit;
   const ObjectiveRule* task = &Sft();
 
   std::vector<OptionGroup> Groups() {
@@ -60,7 +62,9 @@ struct PreviewSettings {
            .target = &split,
            .help = "train, test, ...: of a folder or a data set with several splits",
            .default_text = "train"},
-          ColumnsOption(columns),
+          ColumnsOption(reading.columns),
+          RolesOption(reading.roles),
+          SeparatorOption(reading.separator),
           {.name = "samples",
            .target = &samples,
            .help = "number of samples (or packed rows) to show",
@@ -75,6 +79,7 @@ struct PreviewSettings {
           ChatTemplateKwargs(kwargs),
           RowTemplateOption(row_template),
           ReasoningTurnsOption(reasoning_turns),
+          LongRowsOption(long_rows),
           TaskOption(task),
           {.name = "max_seq_len",
            .target = &max_seq_len,
@@ -96,12 +101,12 @@ Result<int> Preview(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(rest, settings.Groups(), kDataCommand));
   if (!line) return 0;
   TEMPER_ASSIGN_OR_RETURN(settings.sources, ExpandSources(PosixEnv(), settings.sources, {.split = settings.split}));
-  const auto& [choice, sources, split, columns, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed,
-               tokens, json, kwargs, row_template, reasoning_turns, task] = settings;
+  const auto& [choice, sources, split, reading, seed, samples, max_seq_len, train_on_prompt, skip_bad_rows, packed,
+               tokens, json, kwargs, row_template, reasoning_turns, long_rows, task] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(choice.model, kDataCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
   TEMPER_RETURN_IF_ERROR(CheckRowTemplate({.data = sources,
-                                           .columns = columns,
+                                           .reading = reading,
                                            .chat_template = choice.chat_template,
                                            .chat_template_kwargs = kwargs,
                                            .row_template = row_template,
@@ -111,6 +116,7 @@ Result<int> Preview(const Arguments& arguments) {
     return InvalidArgument(fmt::format(
         "task {} has no use for row_template, train_on_prompt and reasoning_turns: leave them out", task->name));
   }
+  TEMPER_RETURN_IF_ERROR(CheckLongRows(*task, long_rows));
   if (packed && json) return InvalidArgument("--json prints samples, not packed rows: leave out --packed");
   if (tokens && json) return InvalidArgument("--json prints the ids of all tokens: leave out --tokens");
   ModelChoice with_classes = choice;
@@ -118,13 +124,18 @@ Result<int> Preview(const Arguments& arguments) {
   if (task->head == ObjectiveRule::Head::kClasses) {
     with_classes.classes = [&settings]() -> Result<ClassNames> {
       TEMPER_ASSIGN_OR_RETURN(const auto inputs,
-                              FindInputs(PosixEnv(), settings.sources, settings.columns, RowUse::kLabels, "data"));
+                              FindInputs(PosixEnv(), settings.sources, settings.reading, RowUse::kLabels, "data"));
       return FindClasses(PosixEnv(), inputs);
     };
   }
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), with_classes));
-  const RowUse use = RowUseOf(*task, row_template);
-  settings.columns = ColumnsAsTrained(PosixEnv(), choice.model, sources, columns, use);
+  RowUse use = RowUseOf(*task, row_template);
+  const bool by_format = !choice.chat_template.empty() || !kwargs.text.empty() || !(reading == RowReading());
+  settings.reading = ReadingAsTrained(PosixEnv(), choice.model, sources, reading, use);
+  if (!by_format && row_template.empty()) {
+    settings.row_template = RowTemplateAsTrained(PosixEnv(), choice.model, sources, reading, use);
+    use = RowUseOf(*task, row_template);
+  }
   const int64_t row = max_seq_len.value_or(DefaultMaxSeqLen(model.model().facts().max_positions));
   std::map<int64_t, std::vector<std::string>> unknown;  // by sample: the text of its unknown tokens
   const auto keep_unknown = [&](int64_t sample, const Sample& made) {
@@ -132,7 +143,7 @@ Result<int> Preview(const Arguments& arguments) {
   };
   TEMPER_ASSIGN_OR_RETURN(const RunData data, LoadRunData(PosixEnv(), model,
                                                           {.sources = sources,
-                                                           .columns = columns,
+                                                           .reading = reading,
                                                            .use = use,
                                                            .max_seq_len = row,
                                                            .train_on_prompt = train_on_prompt,
@@ -141,6 +152,7 @@ Result<int> Preview(const Arguments& arguments) {
                                                            .chat_template_kwargs = kwargs,
                                                            .row_template = row_template,
                                                            .reasoning_turns = reasoning_turns,
+                                                           .long_rows = long_rows,
                                                            .threads = AvailableProcessors(),
                                                            .visit = keep_unknown}));
   DescribeData(data.dataset, sources, row, model.model().facts().max_positions);

@@ -17,6 +17,7 @@
 #include "run/decoding.h"
 #include "run/machine.h"
 #include "run/prompts.h"
+#include "run/reading_of_run.h"
 
 namespace temper {
 namespace {
@@ -140,7 +141,10 @@ Result<int> Generate(const Arguments& arguments) {
   TEMPER_ASSIGN_OR_RETURN(const ChatContext context, ChatContext::Create(Today(), kwargs));
   std::vector<Prompt> rows;
   if (!prompts.empty()) {
-    TEMPER_ASSIGN_OR_RETURN(rows, ReadPrompts(PosixEnv(), prompts));
+    const ModelChoice& choice = options.choice;
+    const RowReading reading =
+        ReadingAsTrained(PosixEnv(), choice.adapter.empty() ? choice.model : choice.adapter, {}, {}, RowUse::kAnswers);
+    TEMPER_ASSIGN_OR_RETURN(rows, ReadPrompts(PosixEnv(), prompts, reading));
   }
   TEMPER_ASSIGN_OR_RETURN(DecodingModel model, OpenForDecoding(options));
   if (sampling.TakeFrom(model.generation)) LogInfo(sampling.Describe());

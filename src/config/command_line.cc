@@ -297,9 +297,16 @@ std::string HelpText(std::string_view usage, const OptionSet& options, int width
   const auto columns = static_cast<size_t>(std::clamp(width, kLeastHelpWidth, kHelpWidth));
   // On narrow terminals what an option does stands below it.
   const size_t indent = columns < 90 ? 8 : 42;
-  std::string out(usage);
+  std::string out;
+  while (!usage.empty()) {
+    const std::string line(usage.substr(0, usage.find('\n')));
+    usage.remove_prefix(std::min(line.size() + 1, usage.size()));
+    constexpr std::string_view kUsage = "usage: ";
+    out += (line.size() <= columns ? line : Wrapped(line, 0, line.starts_with(kUsage) ? kUsage.size() : 0, columns)) +
+           '\n';
+  }
   for (const OptionGroup& group : options.groups()) {
-    out += fmt::format("\n{}:\n", group.title);
+    out += '\n' + Wrapped(group.title + ":", 0, 2, columns) + '\n';
     for (const Option& option : group.options) {
       std::string line = "  " + SyntaxOf(option);
       // Many choices: lines end behind a '|'.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "config/option_set.h"
+#include "config/reading_options.h"
 #include "config/yaml_text.h"
 #include "format/json.h"
 #include "format/quoted.h"
@@ -35,42 +36,6 @@ size_t SettingsAt(std::string_view text) {
 
 using Setting = std::pair<std::string, OrderedJson>;
 
-// Reads "prompt=frage,completion=antwort", or a map, into `columns`.
-Status AddColumns(const OrderedJson& value, const std::string& where, RowColumns& columns) {
-  const auto malformed = [&] {
-    return InvalidArgument(fmt::format(
-        "{}: columns should be FIELD=COLUMN,FIELD=COLUMN or a map such as {{prompt: question, completion: answer}}, "
-        "but is {}",
-        where, Quoted(DumpJson(value))));
-  };
-  const auto add = [&](std::string_view field, std::string_view column) {
-    const Status status = AddColumn({std::string(field), std::string(column)}, columns);
-    return status.ok() ? status : status.WithContext(where + ", columns");
-  };
-  if (value.is_object()) {
-    for (const auto& [field, column] : value.items()) {
-      if (!column.is_string()) return malformed();
-      TEMPER_RETURN_IF_ERROR(add(field, column.get_ref<const std::string&>()));
-    }
-    return OkStatus();
-  }
-  if (!value.is_string()) return malformed();
-  for (std::string_view rest = value.get_ref<const std::string&>();;) {
-    const std::string_view one = rest.substr(0, rest.find(','));
-    const size_t equals = one.find('=');
-    if (equals == one.npos) return malformed();
-    TEMPER_RETURN_IF_ERROR(add(one.substr(0, equals), one.substr(equals + 1)));
-    if (one.size() == rest.size()) return OkStatus();
-    rest.remove_prefix(one.size() + 1);
-  }
-}
-
-std::string ColumnsAsYaml(const RowColumns& columns) {
-  std::vector<std::string> parts;
-  for (const RowColumn& c : columns) parts.push_back(TextAsYaml(c.field) + ": " + TextAsYaml(c.column));
-  return columns.empty() ? "null" : fmt::format("{{{}}}", fmt::join(parts, ", "));
-}
-
 // Its path and settings; the values are texts.
 std::vector<Setting> SettingsOf(std::string_view text) {
   const size_t colon = SettingsAt(text);
@@ -79,7 +44,8 @@ std::vector<Setting> SettingsOf(std::string_view text) {
   for (std::string_view rest = text.substr(colon + 1);;) {
     const std::string_view setting = rest.substr(0, rest.find(','));
     const std::string_view key = setting.substr(0, setting.find('='));
-    if (settings.back().first == "columns" && IsRowField(key)) {  // columns=prompt=frage,completion=antwort
+    const std::string& last = settings.back().first;  // columns=prompt=frage,completion=antwort goes on
+    if ((last == "columns" && IsRowField(key)) || (last == "roles" && IsRole(key))) {
       settings.back().second = fmt::format("{},{}", settings.back().second.get<std::string>(), setting);
     } else {
       settings.emplace_back(key, std::string(setting.substr(std::min(key.size() + 1, setting.size()))));
@@ -193,9 +159,8 @@ class SourcesOption {
 
   static OptionSet Options(DataSource& source, bool has_passes) {
     std::vector<Option> options = {
-        {"path", &source.path, ""},
-        {"max_samples", &source.max_samples, "", {.at_least = 1}},
-        ColumnsOption(source.columns),
+        {"path", &source.path, ""},    {"max_samples", &source.max_samples, "", {.at_least = 1}},
+        ColumnsOption(source.columns), RolesOption(source.roles),
         {"split", &source.split, ""},
     };
     if (has_passes) options.push_back({"passes", &source.passes, "", {.at_most = kMostPasses, .above = 0}});
@@ -209,7 +174,8 @@ class SourcesOption {
     std::string text = "{path: " + TextAsYaml(source.path);
     if (source.passes != plain.passes) text += ", passes: " + NumberAsYaml(source.passes);
     if (source.max_samples) text += fmt::format(", max_samples: {}", *source.max_samples);
-    if (!source.columns.empty()) text += ", columns: " + ColumnsAsYaml(source.columns);
+    if (!source.columns.empty()) text += ", columns: " + temper::AsYaml(source.columns);
+    if (!source.roles.empty()) text += ", roles: " + temper::AsYaml(source.roles);
     if (!source.split.empty()) text += ", split: " + TextAsYaml(source.split);
     return text + "}";
   }
@@ -221,22 +187,6 @@ class SourcesOption {
 };
 
 }  // namespace
-
-Option ColumnsOption(RowColumns& columns) {
-  const auto set = [&columns](const OrderedJson& value, const std::string& where, bool more) -> Status {
-    RowColumns changed = more ? columns : RowColumns();
-    const bool none = value.is_null() || (value.is_string() && MeansUnset(value.get_ref<const std::string&>()));
-    if (!none) TEMPER_RETURN_IF_ERROR(AddColumns(value, where, changed));
-    columns = std::move(changed);
-    return OkStatus();
-  };
-  return {.name = "columns",
-          .target = Repeatable{.set = set, .as_yaml = [&columns] { return ColumnsAsYaml(columns); }},
-          .help =
-              "columns of the data that hold the fields of rows, where they have other names: "
-              "prompt=question,completion=answer.text; in YAML a map",
-          .value_hint = "FIELD=COLUMN,..."};
-}
 
 Option DataOption(std::string name, DataSources& sources, std::string help, bool has_passes) {
   const SourcesOption option(name, sources, has_passes);

@@ -103,6 +103,34 @@ TEST(DataSources, YamlTakesAPathAMapOrAListOfThese) {
   EXPECT_EQ(back.data, one.data);
 }
 
+TEST(DataSources, RolesAreOfAllFilesOrOfOne) {
+  RunConfig config;
+  const OptionSet options = RunOptions(config);
+  const auto read = [&](const std::vector<std::string>& arguments) {
+    const auto line = ReadCommandLine(arguments, options);
+    return line.ok() ? ApplyCommandLine(*line, options) : line.status();
+  };
+  ASSERT_TRUE(read({"--roles", "user=customer,assistant=agent", "--roles", "{assistant: [bot, \"my bot\"]}", "--data",
+                    "d.jsonl:roles=user=client,assistant=host,passes=2", "--prompt_separator", "\\n## "})
+                  .ok());
+  EXPECT_EQ(config.data.reading.roles,
+            (RowRoles{{"user", "customer"}, {"assistant", "agent"}, {"assistant", "bot"}, {"assistant", "my bot"}}));
+  EXPECT_EQ(config.data.data,
+            (DataSources{{.path = "d.jsonl", .passes = 2, .roles = {{"user", "client"}, {"assistant", "host"}}}}));
+  EXPECT_EQ(config.data.reading.separator, "\n## ");
+  const std::string printed = PrintRunConfig(config);
+  EXPECT_NE(printed.find("roles: {user: customer, assistant: [agent, bot, \"my bot\"]}"), printed.npos) << printed;
+  const auto back = ParseRunConfig(printed, "run.yaml");
+  ASSERT_TRUE(back.ok()) << back.status().message();
+  EXPECT_EQ(back->data.reading, config.data.reading);
+  EXPECT_EQ(back->data.data, config.data.data);
+  EXPECT_EQ(read({"--roles", "usr=a"}).message().substr(0, 71),
+            "command line, roles: 'usr' is no role of messages; did you mean 'user'?");
+  EXPECT_NE(read({"--roles", "user"}).message().find("roles should be ROLE=NAME,ROLE=NAME or a map"),
+            std::string::npos);
+  EXPECT_NE(read({"--long_rows", "truncate"}).message().find("split, cut, proportional, drop"), std::string::npos);
+}
+
 TEST(DataSources, ColumnsAreOfAllFilesOrOfOne) {
   RunConfig config;
   const OptionSet options = RunOptions(config);
@@ -113,18 +141,18 @@ TEST(DataSources, ColumnsAreOfAllFilesOrOfOne) {
   ASSERT_TRUE(read({"--columns", "prompt=q,completion=a.text", "--columns", "{system: \"x,y\"}", "--data",
                     "d.jsonl:columns=prompt=frage,messages.role=from,passes=2"})
                   .ok());
-  EXPECT_EQ(config.data.columns, (RowColumns{{"prompt", "q"}, {"completion", "a.text"}, {"system", "x,y"}}));
+  EXPECT_EQ(config.data.reading.columns, (RowColumns{{"prompt", "q"}, {"completion", "a.text"}, {"system", "x,y"}}));
   EXPECT_EQ(
       config.data.data,
       (DataSources{{.path = "d.jsonl", .passes = 2, .columns = {{"prompt", "frage"}, {"messages.role", "from"}}}}));
   const auto back = ParseRunConfig(PrintRunConfig(config), "run.yaml");
   ASSERT_TRUE(back.ok()) << back.status().message();
-  EXPECT_EQ(back->data.columns, config.data.columns);
+  EXPECT_EQ(back->data.reading.columns, config.data.reading.columns);
   EXPECT_EQ(back->data.data, config.data.data);
   const auto yaml =
       ParseRunConfig("columns: {prompt: q}\ndata: [{path: d, columns: {text: t}}, \"e:columns=text=u\"]", "run.yaml");
   ASSERT_TRUE(yaml.ok()) << yaml.status().message();
-  EXPECT_EQ(yaml->data.columns, (RowColumns{{"prompt", "q"}}));
+  EXPECT_EQ(yaml->data.reading.columns, (RowColumns{{"prompt", "q"}}));
   EXPECT_EQ(yaml->data.data[0].columns, (RowColumns{{"text", "t"}}));
   EXPECT_EQ(yaml->data.data[1].columns, (RowColumns{{"text", "u"}}));
   EXPECT_EQ(read({"--columns", "promt=q"}).message().substr(0, 74),

@@ -16,6 +16,8 @@ struct ForeignData {
   // What changes meaning, what has no equivalent, and what needs no setting here: a sentence each.
   std::vector<std::string> changed, lost, needless;
   std::string chat_template;  // that writes what the tool does by itself; empty: none of that kind
+  std::string row_template;   // that makes a text of the rows, of all data sets; empty: rows have a format
+  std::string separator;      // between the fields of a prompt, where it is not ours; empty: it is
 };
 
 // `names`: one text ("identity,alpaca_en_demo") or a list. dataset_info.json is looked for in `dataset_dir`, as seen

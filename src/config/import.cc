@@ -15,6 +15,7 @@
 #include "config/import_data.h"
 #include "config/import_output.h"
 #include "config/import_rows.h"
+#include "config/import_shares.h"
 #include "config/import_training.h"
 #include "config/validate.h"
 #include "format/row_columns.h"
@@ -38,6 +39,8 @@ Rule TranslationRule(std::string_view name) {
       {"@template_variable", TakeTemplateVariable},
       {"@template_file", TakeTemplateFile},
       {"@tokens", TakeTokens},
+      {"@tokenizer", TakeTokenizer},
+      {"@packed_evaluation", TakePackedEvaluation},
       {"@padding", TakePadding},
       {"@excess_length", TakeExcessLength},
       {"@processes", TakeProcesses},
@@ -52,6 +55,7 @@ Rule TranslationRule(std::string_view name) {
       {"@max_steps", TakeMaxSteps},
       {"@per_epoch", TakePerEpoch},
       {"@report", TakeReport},
+      {"@shares", TakeShares},
       {"@best_metric", TakeBestMetric},
       {"@token_accuracy", TakeTokenAccuracy},
       {"@resume", TakeResume},
@@ -84,8 +88,9 @@ class Importer {
     SetDefaults();
     DropUnused();
     CompleteData(run_);
+    TranslateShares(run_);
     TranslatePacking(run_);
-    SayWhatHappensToLongRows(run_);
+    TranslateLongRows(run_);
     CompareSteps(run_);
     if (run_.task.rule != nullptr) {
       for (std::string& change : TaskChanges(run_.task, run_.tool(), run_.content()))
@@ -284,6 +289,7 @@ class Importer {
         run_.SetDefault("eval_steps", std::string(*fallback));
       }
     }
+    StayWithoutEvaluation();
     // LLaMA-Factory's alpha follows from its rank.
     if (run_.tool() == ForeignTool::kLlamaFactory && open("lora.alpha")) {
       run_.SetDefault("lora.alpha", std::to_string(2 * c.lora.r));
@@ -295,9 +301,39 @@ class Importer {
     }
   }
 
+  // All three evaluate only if they are asked to (transformers' eval_strategy is no). Temper does where there is data.
+  void StayWithoutEvaluation() {
+    const auto given = [&](const char* name) { return run_.Given(name) != nullptr; };
+    if (!run_.config.evaluates() || run_.IsSet("eval_strategy") || given("eval_strategy") ||
+        given("evaluation_strategy")) {
+      return;
+    }
+    if (run_.tool() == ForeignTool::kAxolotl && (given("eval_steps") || given("evals_per_epoch"))) return;
+    // What needs evaluations is refused there without a strategy.
+    for (const char* const name : {"load_best_model_at_end", "early_stopping_patience", "metric_for_best_model"}) {
+      if (run_.IsSet(name)) return;
+    }
+    if (run_.IsTrue("do_eval")) {
+      run_.result.changed.push_back(
+          fmt::format("do_eval without eval_strategy: {} evaluates once, at the end; here also where checkpoints are "
+                      "saved",
+                      ToString(run_.tool())));
+      return;
+    }
+    run_.SetDefault("eval_strategy", "no");
+    run_.Drop("eval_strategy is not given, and without it there is no evaluation",
+              [](const std::string& name) { return name == "eval_steps" || name == "per_device_eval_batch_size"; });
+  }
+
   // What other tools ignore, and Temper refuses.
   void DropUnused() {
     const RunConfig& c = run_.config;
+    if (!c.data.row_template.empty()) {
+      run_.Drop("row_template makes the whole text of a row", [](const std::string& name) {
+        return name == "chat_template" || name == "chat_template_kwargs" || name == "reasoning_turns" ||
+               name == "columns" || name == "prompt_separator";
+      });
+    }
     if (c.model.method == TrainMethod::kFull) {
       run_.Drop("method is full, without LoRA", [](const std::string& name) {
         return name.starts_with("lora.") || name == "base_dtype" || name == "embedding_dtype" || name == "adapter" ||

@@ -44,12 +44,15 @@ void TakeData(Translation& run, const ForeignData& data, const ForeignSetting& s
     if (file.passes != 1) entry["passes"] = file.passes;
     if (file.max_samples) entry["max_samples"] = *file.max_samples;
     for (const RowColumn& column : file.columns) entry["columns"][column.field] = column.column;
+    for (const RowRole& role : file.roles) entry["roles"][role.role].push_back(role.name);
     list.push_back(std::move(entry));
   }
   if (!list.empty()) run.Set(foreign.ours, list, setting);
   if (!data.chat_template.empty() && HasTemplate(run, data.chat_template)) {
     run.Set("chat_template", data.chat_template, setting);
   }
+  if (!data.row_template.empty()) run.Set("row_template", data.row_template, setting);
+  if (!data.separator.empty()) run.Set("prompt_separator", data.separator, setting);
   for (const auto& [from, to] : {std::pair(&data.changed, &run.result.changed),
                                  {&data.lost, &run.result.lost},
                                  {&data.needless, &run.result.needless}}) {
@@ -246,6 +249,17 @@ void TakeTokens(Translation& run, const ForeignSetting& setting, const ForeignNa
            fmt::format("the model's tokenizer has no {}, and other vocabularies than the model's are not supported: "
                        "choose a chat template without {} (chat_template: zephyr)",
                        fmt::join(unknown, ", "), unknown.size() == 1 ? "it" : "them"));
+}
+
+// Another tokenizer than the model's.
+void TakeTokenizer(Translation& run, const ForeignSetting& setting, const ForeignName&) {
+  if (run.SaysNothing(setting)) return;
+  for (const char* const name : {"model_name_or_path", "base_model", "model"}) {
+    const ForeignSetting* const model = run.Given(name);
+    if (model != nullptr && model->value == setting.value)
+      return run.Needless(setting, "it is that of the model's folder");
+  }
+  run.Lost(setting, "the tokenizer is that of the model's folder: put its files there");
 }
 
 void CompleteData(Translation& run) {

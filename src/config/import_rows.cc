@@ -4,8 +4,10 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 #include "config/foreign_tools.h"
+#include "config/validate.h"
 #include "format/yaml.h"
 
 namespace temper {
@@ -58,6 +60,28 @@ int64_t ProcessesOf(Translation& run, const ForeignSetting& launcher) {
   return found != document->value.end() && found->is_number_integer() ? found->get<int64_t>() : 0;
 }
 
+// What the data sets of a recipe of Axolotl are by their types.
+struct AxolotlRows {
+  bool texts = false, others = false;
+};
+
+AxolotlRows RowsOfAxolotl(const Translation& run) {
+  AxolotlRows rows;
+  for (const char* const name : {"pretraining_dataset", "datasets"}) {
+    const ForeignSetting* const given = run.Given(name);
+    if (given == nullptr) continue;
+    const OrderedJson list = given->value.is_array() ? given->value : OrderedJson::array({given->value});
+    for (const OrderedJson& entry : list) {
+      const auto type = entry.is_object() ? entry.find("type") : entry.end();
+      const bool named = entry.is_object() && type != entry.end() && type->is_string();
+      const std::string kind = named ? type->get<std::string>() : "";
+      const bool text = name == std::string_view("pretraining_dataset") || kind == "completion" || kind == "pretrain";
+      (text ? rows.texts : rows.others) = true;
+    }
+  }
+  return rows;
+}
+
 }  // namespace
 
 void TakePadding(Translation& run, const ForeignSetting& setting, const ForeignName& foreign) {
@@ -74,7 +98,15 @@ void TakePadding(Translation& run, const ForeignSetting& setting, const ForeignN
   run.Needless(setting, foreign.note);
 }
 
-void TakeExcessLength(Translation&, const ForeignSetting&, const ForeignName&) {}  // SayWhatHappensToLongRows
+void TakePackedEvaluation(Translation& run, const ForeignSetting& setting, const ForeignName&) {
+  if (run.SaysNothing(setting)) return;
+  const ForeignSetting* const packing = PackingOf(run);
+  const bool packs = packing != nullptr && packing->value == true;
+  if (setting.value == packs) return run.Needless(setting, "evaluation packs where training does");
+  run.Lost(setting, fmt::format("evaluation packs where training does, which is {} here", packs));
+}
+
+void TakeExcessLength(Translation&, const ForeignSetting&, const ForeignName&) {}  // TranslateLongRows
 
 void TakeProcesses(Translation&, const ForeignSetting&, const ForeignName&) {}  // CompareSteps
 
@@ -107,37 +139,53 @@ void TranslatePacking(Translation& run) {
   CutToSingleRows(run);
 }
 
-void SayWhatHappensToLongRows(Translation& run) {
+void TranslateLongRows(Translation& run) {
   const ForeignSetting* const strategy = run.Given("excess_length_strategy");
-  const auto say = [&](const std::string& sentence) {
-    strategy == nullptr ? run.result.changed.push_back(sentence) : run.Changed(*strategy, sentence);
-  };
   switch (run.tool()) {
     case ForeignTool::kAxolotl: {
-      if (strategy != nullptr && strategy->Text() == "truncate") {
-        return run.Needless(*strategy, "long conversations are cut at the end, long texts split");
-      }
-      const bool streams = run.Given("pretraining_dataset") != nullptr && run.Given("datasets") == nullptr;
-      if (streams || run.task.rule == &Reward()) {
-        if (strategy != nullptr) run.Needless(*strategy, "these rows are split, or cut at the end");
+      const std::string value = strategy == nullptr ? "drop" : strategy->Text();
+      const AxolotlRows rows = RowsOfAxolotl(run);
+      const bool cuts = value == "truncate";
+      if (cuts || !rows.others || (value == "drop" && run.task.rule == &Reward())) {
+        if (strategy != nullptr) {
+          run.Needless(*strategy, !rows.others                 ? "texts go on in further rows"
+                                  : run.task.rule == &Reward() ? "pairs that are too long are left out in any case"
+                                                               : "rows are cut at the end");
+        }
         return;
       }
-      const bool raises = strategy != nullptr && strategy->Text() == "raise";
-      return say(
-          fmt::format("Axolotl {} a row that is longer than sequence_len; here conversations are cut at the end, "
-                      "and texts split",
-                      raises ? "refuses" : "leaves out"));
+      const char* const ours = value == "raise" ? "error" : "drop";
+      if (strategy == nullptr) {
+        run.SetDefault("long_rows", ours);
+      } else {
+        run.Set("long_rows", ours, *strategy);
+      }
+      if (rows.texts) {
+        run.result.changed.push_back(
+            fmt::format("long_rows: {} counts for texts, too; Axolotl splits those of type completion", ours));
+      }
+      return;
     }
     case ForeignTool::kLlamaFactory: {
       const ForeignSetting* const stage = run.Given("stage");
       if (stage != nullptr && stage->Text() == "pt") return;
-      return say(
-          "a row that is longer than cutoff_len loses a part of its prompt and of its answer in LLaMA-Factory; here it "
-          "is cut at the end, and one whose prompt fills max_seq_len is left out");
+      if (CheckLongRows(run.task.rule == nullptr ? Sft() : *run.task.rule, LongRows::kProportional).ok()) {
+        return run.SetDefault("long_rows", "proportional", "as LLaMA-Factory cuts rows");
+      }
+      run.result.changed.emplace_back(
+          run.task.rule == &Reward()
+              ? "LLaMA-Factory cuts a pair that is longer than cutoff_len; here it is left out"
+              : "a row that is longer than cutoff_len loses a part of its prompt and of its answer in LLaMA-Factory; "
+                "here each answer is cut at the end");
+      return;
     }
-    case ForeignTool::kTrl:
+    case ForeignTool::kTrl: {
       if (run.task.rule != nullptr) return;
-      return say("TRL cuts a text at max_length; here the rest of it becomes further rows (conversations are cut)");
+      const ForeignSetting* const packs = run.Given("packing_strategy");
+      const bool splits = run.IsTrue("packing") && packs != nullptr && packs->Text() != "bfd";
+      if (!splits) run.SetDefault("long_rows", "cut", "as TRL cuts at max_length");
+      return;
+    }
     case ForeignTool::kAny:
       return;
   }

@@ -9,13 +9,14 @@ namespace temper {
 
 // Rules of the table of foreign names: settings that are read when all others are known.
 void TakePadding(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);
+void TakePackedEvaluation(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);
 void TakeExcessLength(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);
 void TakeProcesses(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);
 void TakeShardedRanks(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);
 
 // After all settings and defaults.
 void TranslatePacking(Translation& run);
-void SayWhatHappensToLongRows(Translation& run);
+void TranslateLongRows(Translation& run);
 void CompareSteps(Translation& run);  // with the other tool's: ranks
 
 }  // namespace temper

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <tuple>
 
 #include "config/import_for_test.h"
 #include "config/run_options.h"
@@ -72,16 +73,55 @@ TEST(ImportRows, AStepThatDrawsIsCutIntoMicroBatchesOfOneRow) {
   EXPECT_TRUE(Has(kAxolotl.Run(recipe, env)->yaml, "a step of 2 x 4 rows is cut into 8 micro-batches of one row"));
 }
 
-TEST(ImportRows, WhatTheToolDoesWithLongRowsIsSaid) {
+TEST(ImportRows, LongRowsBecomeWhatTheToolMakesOfThem) {
   MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
-  EXPECT_TRUE(Has(kAxolotl.Run("", env)->yaml, "Axolotl leaves out a row that is longer than sequence_len"));
+  const auto strategy = [&](const std::string& value) { return kAxolotl.With("excess_length_strategy", value, env); };
+  EXPECT_TRUE(Has(kAxolotl.Run("", env)->yaml, "\nlong_rows: drop  # the default of Axolotl\n"));
+  EXPECT_TRUE(Has(strategy("drop"), "\nlong_rows: drop  # excess_length_strategy\n"));
+  EXPECT_TRUE(Has(strategy("raise"), "\nlong_rows: error  # excess_length_strategy\n"));
+  EXPECT_FALSE(Has(strategy("truncate"), "\nlong_rows:"));
+  const auto typed = [&](const std::string& entries) { return kAxolotl.With("datasets", entries, env); };
+  EXPECT_FALSE(Has(typed("[{path: d.jsonl, type: completion}]"), "\nlong_rows:")) << "texts are split there, too";
+  const std::string mixed = typed("[{path: d.jsonl, type: completion}, {path: e.jsonl, type: chat_template}]");
+  EXPECT_TRUE(Has(mixed, "\nlong_rows: drop")) << mixed;
+  EXPECT_TRUE(Has(mixed, "long_rows: drop counts for texts, too; Axolotl splits those of type completion")) << mixed;
+  EXPECT_TRUE(Has(kLlamaFactory.Run("", env)->yaml, "\nlong_rows: proportional  # as LLaMA-Factory cuts rows\n"));
+  EXPECT_FALSE(Has(kLlamaFactory.With("stage", "pt", env), "\nlong_rows:"));
+  const auto pairs = kLlamaFactory.Run("stage: dpo\n", env);
+  ASSERT_TRUE(pairs.ok()) << pairs.status().message();
+  EXPECT_FALSE(Has(pairs->yaml, "\nlong_rows:")) << pairs->yaml;
+  EXPECT_TRUE(Has(pairs->yaml, "here each answer is cut at the end")) << pairs->yaml;
+  EXPECT_TRUE(Has(kTrl.Run("", env)->yaml, "\nlong_rows: cut  # as TRL cuts at max_length\n"));
+  EXPECT_FALSE(Has(kTrl.With("packing_strategy", "wrapped\npacking: true", env), "\nlong_rows:"));
+}
+
+TEST(ImportRows, EvaluationPacksAsTrainingDoes) {
+  MemoryEnv env;
+  const auto with = [&](const std::string& value, const std::string& packing) {
+    return kAxolotl.With("sample_packing: " + packing + "\neval_sample_packing", value, env);
+  };
   EXPECT_TRUE(
-      Has(kAxolotl.With("excess_length_strategy", "drop", env), "excess_length_strategy: drop: Axolotl leaves"));
-  EXPECT_TRUE(Has(kAxolotl.With("excess_length_strategy", "raise", env), "Axolotl refuses a row"));
-  EXPECT_FALSE(Has(kAxolotl.With("excess_length_strategy", "truncate", env), "Axolotl leaves out"));
-  EXPECT_TRUE(Has(kLlamaFactory.Run("", env)->yaml, "loses a part of its prompt and of its answer in LLaMA-Factory"));
-  EXPECT_FALSE(Has(kLlamaFactory.With("stage", "pt", env), "loses a part"));
-  EXPECT_TRUE(Has(kTrl.Run("", env)->yaml, "TRL cuts a text at max_length"));
+      Has(with("true", "true"), "# Not needed:\n#   line 2, eval_sample_packing: true: evaluation packs where"));
+  EXPECT_TRUE(Has(with("false", "true"), "# No equivalent:\n#   line 2, eval_sample_packing: false: evaluation packs"));
+  const std::string wrapped = kTrl.With("packing: true\npacking_strategy", "wrapped", env);
+  EXPECT_TRUE(Has(wrapped, "packing_strategy: wrapped: documents are packed whole, by best fit")) << wrapped;
+}
+
+TEST(ImportRows, ReasonsFitTheirSettings) {
+  MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
+  for (const auto& [setting, value, why] :
+       {std::tuple{"average_tokens_across_devices", "false", "the mean over the tokens of all ranks together"},
+        {"ddp_timeout", "180000000", "watch.idle_seconds"},
+        {"dataloader_drop_last", "true", "the rows left over at the end of an epoch make a smaller step"},
+        {"save_on_each_node", "true", "each rank saves its part"}}) {
+    EXPECT_TRUE(Has(kLlamaFactory.With(setting, value, env), fmt::format("{}: {}: ", setting, value))) << setting;
+    EXPECT_TRUE(Has(kLlamaFactory.With(setting, value, env), why)) << setting;
+  }
+  EXPECT_TRUE(Has(kAxolotl.With("shuffle_merged_datasets", "false", env), "all rows are shuffled together"));
+  EXPECT_TRUE(
+      Has(kAxolotl.With("tokenizer_config", "m", env), "# Not needed:\n#   line 1, tokenizer_config: m: it is"));
+  EXPECT_TRUE(
+      Has(kAxolotl.With("tokenizer_config", "other", env), "# No equivalent:\n#   line 1, tokenizer_config: other"));
 }
 
 TEST(ImportRows, TheStepOfSeveralProcessesIsCompared) {

@@ -56,7 +56,7 @@ TEST(Import, EveryValueOfEverySettingOfEachToolIsTranslatedOrNamed) {
 
 bool SetsColumn(const std::string& yaml, const Json& column) {
   if (!column.is_string()) return false;
-  const size_t at = yaml.find("columns: {");
+  const size_t at = std::min(yaml.find("columns: {"), yaml.find("roles: {"));
   return at != yaml.npos && HasWord(yaml.substr(at, yaml.find('}', at) - at), column.get<std::string>());
 }
 
@@ -92,7 +92,6 @@ TEST(Import, OfTwoLimitsOfADataSetTheSmallerCounts) {
 
 TEST(Import, ColumnsThatRowsOfOtherFormatsDoNotReadAreNamed) {
   for (const Json& columns : {Json{{"prompt", "question"}, {"response", "answer"}, {"query", "input"}},
-                              Json{{"prompt", "prompt"}, {"response", "completion"}, {"query", "input"}},
                               Json{{"prompt", "text"}, {"query", "input"}}}) {
     MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}, {"columns", columns}});
     const std::string yaml = kLlamaFactory.With("cutoff_len", "64", env);
@@ -206,9 +205,8 @@ TEST(Import, LlamaFactorysColumnsAndTagsAreTranslatedOrNamed) {
                        {"tags", {{"role_tag", "speaker"}, {"user_tag", "customer"}, {"assistant_tag", "gpt"}}}});
   const std::string yaml = kLlamaFactory.With("cutoff_len", "64", env);
   for (const char* line : {"data: {path: data/d.json, columns: {conversations: dialog, conversations.from: speaker, "
-                           "system: sys}}  # dataset\n",
-                           "its images 'imgs': images, video and sound are not supported",
-                           "user_tag: rename the role 'customer' of its messages to human"}) {
+                           "system: sys}, roles: {user: customer}}  # dataset\n",
+                           "its images 'imgs': images, video and sound are not supported"}) {
     EXPECT_NE(yaml.find(line), std::string::npos) << line << " is not in\n" << yaml;
   }
   EXPECT_FALSE(HasWord(yaml, "assistant_tag")) << "the default\n" << yaml;
@@ -242,8 +240,8 @@ TEST(Import, FieldsOfOtherToolsDataSetsBecomeColumns) {
        "conversations.reasoning_content: why}"},
       {axolotl({{"type", "chat_template"}, {"message_property_mappings", {{"role", "role"}, {"tool_calls", "calls"}}}}),
        "columns: {messages.tool_calls: calls}"},
-      {axolotl({{"type", {{"field_instruction", "q"}, {"field_output", "a"}, {"format", "{instruction}"}}}}),
-       "columns: {instruction: q, output: a}"},
+      {axolotl({{"type", {{"field_instruction", "q"}, {"field_output", "a"}, {"format", "{one}"}}}}),
+       "columns: {instruction: q, output: a}"},  // no row template can write it
       {axolotl({{"type", "completion"}, {"field", "body"}}), "columns: {text: body}"},
       {kTrl.With("dataset_text_field", "body", none), "\ncolumns: {text: body}  # dataset_text_field\n"},
   };

@@ -9,6 +9,7 @@
 #include "config/group_option.h"
 #include "config/optimizer_options.h"
 #include "config/option_yaml.h"
+#include "config/reading_options.h"
 #include "config/task_options.h"
 #include "program/program.h"
 #include "tensor/mesh.h"
@@ -62,12 +63,13 @@ Option ChatTemplateKwargs(JsonObject& kwargs) {
 }
 
 Option RowTemplateOption(std::string& row_template) {
-  return {.name = "row_template",
-          .target = &row_template,
-          .help =
-              "a Jinja file that makes the text to train on from the fields of a row, which may then be any; what its "
-              "{% generation %} blocks print counts, without any all of it",
-          .value_hint = "FILE"};
+  return {
+      .name = "row_template",
+      .target = &row_template,
+      .help =
+          "a Jinja template that makes the text to train on from the fields of a row, which may then be any; what its "
+          "{% generation %} blocks print counts, without any all of it. A file, or the template itself",
+      .value_hint = "FILE"};
 }
 
 Option ReasoningTurnsOption(ReasoningTurns& turns) {
@@ -172,13 +174,16 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "its own (FOLDER:split=test)",
             {},
             "train"},
-           ColumnsOption(c.data.columns),
+           ColumnsOption(c.data.reading.columns),
+           RolesOption(c.data.reading.roles),
+           SeparatorOption(c.data.reading.separator),
            {"eval_fraction", &c.data.eval_fraction, "part of data to hold out, if there is no eval_data", fraction},
            {"max_seq_len",
             &c.data.max_seq_len,
-            "tokens per row; longer conversations are truncated, longer texts split",
+            "tokens per row; what becomes of longer ones: long_rows",
             {.at_least = 2},
             "2048, or the model's if that is less"},
+           LongRowsOption(c.data.long_rows),
            {"packing", &c.data.packing, "fill rows with several documents, isolated from each other"},
            {"train_on_prompt", &c.data.train_on_prompt, "compute the loss on prompts too, not only on completions"},
            {"skip_bad_rows", &c.data.skip_bad_rows, "count and skip rows that cannot be read, instead of stopping"},

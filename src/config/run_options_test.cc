@@ -569,11 +569,11 @@ TEST(RunOptions, EveryOptionHasItsOwnVariable) {
       const Option& target = *options.Find(option.name);
       const std::string before = ValueAsYaml(target);
       bool changed = false;
-      for (const char* value :
-           {"3",       "0.5",    "true",         "false", "f32",    "cpu",  "full",
-            "linear",  "cosine", "block",        "2d",    "gpipe",  "step", "rows",
-            "weights", "host",   "sgd",          "int8",  "cast",   "dpo",  "hinge",
-            "0.25",    "{a: 2}", "[[a, \"-\"]]", "epoch", "text=a", "last", "{modules: a, weight_decay: 2}"}) {
+      for (const char* value : {"3",     "0.5",    "true",    "false", "f32",    "cpu",
+                                "full",  "linear", "cosine",  "block", "2d",     "gpipe",
+                                "step",  "rows",   "weights", "host",  "sgd",    "int8",
+                                "cast",  "dpo",    "hinge",   "0.25",  "{a: 2}", "[[a, \"-\"]]",
+                                "epoch", "text=a", "last",    "drop",  "user=a", "{modules: a, weight_decay: 2}"}) {
         changed = changed || (SetFromText(target, value, "test").ok() && ValueAsYaml(target) != before);
       }
       EXPECT_TRUE(changed) << option.name;
@@ -608,6 +608,17 @@ TEST(RunOptions, HelpNamesEveryOptionWithItsDefault) {
   EXPECT_HAS(help, "--lora.r N");
   std::istringstream in(help);
   for (std::string line; std::getline(in, line);) EXPECT_LE(line.size(), 120u) << line;
+  // On a narrow terminal too, but for words and choices that are longer than it.
+  std::istringstream narrow(
+      HelpText("usage: temper train [RUN.yaml] --model FOLDER --data FILE --output_dir FOLDER\n\n"
+               "Every key of the YAML file is also an option.\n",
+               options, 50));
+  size_t lines = 0;
+  for (std::string line; std::getline(narrow, line); ++lines) {
+    const bool syntax = line.starts_with("  --") || line.find('|') != line.npos;
+    if (!syntax) EXPECT_LE(line.size(), 50u) << line;
+  }
+  EXPECT_GT(lines, 400u);
 }
 
 TEST(RunOptions, EveryOptionSaysWhatAResumedRunMayDoWithIt) {

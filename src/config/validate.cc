@@ -22,10 +22,15 @@ Status CheckRowTemplate(const RunConfig::Data& data) {
   if (!data.chat_template.empty()) return both("chat_template");
   if (!data.chat_template_kwargs.text.empty()) return both("chat_template_kwargs");
   if (data.reasoning_turns != ReasoningTurns::kAll) return both("reasoning_turns");
-  bool columns = !data.columns.empty();
+  bool columns = !data.reading.columns.empty(), roles = !data.reading.roles.empty();
   for (const DataSources* sources : {&data.data, &data.eval_data}) {
-    for (const DataSource& source : *sources) columns = columns || !source.columns.empty();
+    for (const DataSource& source : *sources) {
+      columns = columns || !source.columns.empty();
+      roles = roles || !source.roles.empty();
+    }
   }
+  if (roles) return both("roles");
+  if (data.reading.separator != kParagraph) return both("prompt_separator");
   if (!columns) return OkStatus();
   return InvalidArgument(
       "both row_template and columns are set, but a row template has columns under their own names, such as "
@@ -193,8 +198,26 @@ Status CheckSections(const RunConfig& c) {
 
 }  // namespace
 
+Status CheckLongRows(const ObjectiveRule& task, LongRows long_rows) {
+  const auto refused = [&](const char* value, const char* why) {
+    return InvalidArgument(fmt::format("task: {} has no use for long_rows: {}: {}", task.name, value, why));
+  };
+  const bool ranked = task.rows == RowUse::kRanked;
+  if (ranked && long_rows == LongRows::kCut) {
+    return refused("cut",
+                   "a cut answer is another one, so pairs that are too long are always left out (drop, or error)");
+  }
+  if (long_rows != LongRows::kProportional) return OkStatus();
+  if (ranked || task.rows == RowUse::kPairs) {
+    return refused("proportional", "a row has two answers: choose cut, drop or error");
+  }
+  if (task.rows != RowUse::kLabels) return OkStatus();
+  return refused("proportional", "its rows are texts without an answer: choose cut, drop or error");
+}
+
 Status CheckTask(const RunConfig& c) {
   TEMPER_RETURN_IF_ERROR(CheckSections(c));
+  TEMPER_RETURN_IF_ERROR(CheckLongRows(*c.objective.rule, c.data.long_rows));
   const RunConfig::Objective& o = c.objective;
   if (c.output.token_accuracy && !o.is(Sft())) {
     return InvalidArgument(

@@ -16,6 +16,8 @@ enum class Purpose {
 // Finds errors in one value or between several; each message has a remedy. Valid before and after Resolve.
 Status Validate(const RunConfig& config, Purpose purpose);
 
+// Error: rows that the task reads cannot be shortened so.
+Status CheckLongRows(const ObjectiveRule& task, LongRows long_rows);
 // Of the settings for data only: those that a row template excludes.
 Status CheckRowTemplate(const RunConfig::Data& data);
 

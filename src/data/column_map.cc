@@ -68,7 +68,9 @@ std::string ShownNames(const std::vector<std::string>& names) {
 }  // namespace
 
 ColumnMap::ColumnMap(RowColumns columns)
-    : columns_(std::move(columns)), found_(std::make_unique<std::atomic<bool>[]>(columns_.size())) {}
+    : columns_(std::move(columns)),
+      found_(std::make_unique<std::atomic<bool>[]>(columns_.size())),
+      in_no_row_(columns_.size(), false) {}
 
 void ColumnMap::ApplyTo(OrderedJson& object, std::string_view list) const {
   std::vector<std::pair<std::string_view, std::optional<OrderedJson>>> fields;
@@ -124,7 +126,14 @@ void ColumnMap::NoteColumns(const OrderedJson& row) {
 
 void ColumnMap::NoteHeader(const std::vector<std::string>& names) {
   for (size_t i = 0; i < columns_.size(); ++i) {
-    if (std::find(names.begin(), names.end(), columns_[i].column) != names.end()) found_[i] = true;
+    const auto has = [&](std::string_view name) { return std::find(names.begin(), names.end(), name) != names.end(); };
+    const std::string& column = columns_[i].column;
+    if (has(column)) found_[i] = true;
+    bool may_lead_there = has(column);
+    for (size_t dot = column.find('.'); dot != column.npos; dot = column.find('.', dot + 1)) {
+      may_lead_there = may_lead_there || has(std::string_view(column).substr(0, dot));
+    }
+    in_no_row_[i] = !may_lead_there && PlaceOfField(columns_[i].field).list.empty();
   }
 }
 
@@ -135,7 +144,7 @@ bool ColumnMap::found_all() const {
 Status ColumnMap::CheckFound(const std::string& path, std::optional<size_t> rows, bool needed_only) const {
   for (size_t i = 0; i < columns_.size(); ++i) {
     const auto& [field, column] = columns_[i];
-    if (found_[i] || (needed_only && !IsNeeded(field))) continue;
+    if (found_[i] || (needed_only && !IsNeeded(field) && !in_no_row_[i])) continue;
     const bool of_message = !PlaceOfField(field).list.empty();
     const std::string nearest = NearestName(column, of_message ? keys_ : inside_);
     return InvalidArgument(fmt::format("{}: no {}{} has the column {} (columns: {}={}); the first has {}{}", path,

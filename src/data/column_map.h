@@ -29,11 +29,11 @@ class ColumnMap {
 
   // Before Apply: the columns that are there, for errors, are those of the first row that is given. One thread.
   void NoteColumns(const OrderedJson& row);
-  // Columns of a table's header are there, though cells may be empty.
+  // Columns of a table's header are there, though cells may be empty; a row has no others.
   void NoteHeader(const std::vector<std::string>& names);
   bool found_all() const;
   // Error: a column that no row had, or none of the first `rows` if that is not null. `path` names the file. With
-  // `needed_only`: of a field without which no format is recognised.
+  // `needed_only`: of a field without which no format is recognised, or one that a table's header lacks.
   Status CheckFound(const std::string& path, std::optional<size_t> rows, bool needed_only) const;
 
  private:
@@ -41,6 +41,7 @@ class ColumnMap {
 
   RowColumns columns_;
   std::unique_ptr<std::atomic<bool>[]> found_;  // of each column
+  std::vector<bool> in_no_row_;                 // likewise, if there is a header
   bool noted_ = false;
   std::vector<std::string> shown_, inside_;  // columns of the first row; and all of them, with those in objects
   std::vector<std::string> keys_;            // of its first message

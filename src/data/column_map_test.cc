@@ -59,7 +59,7 @@ Read ReadFile(const std::string& name, const std::string& text, const RowColumns
   const ScratchFolder folder;
   EXPECT_TRUE(WriteTextFileAtomically(PosixEnv(), folder / name, text).ok());
   Read out;
-  auto reader = RecordReader::Open(PosixEnv(), folder / name, columns);
+  auto reader = RecordReader::Open(PosixEnv(), folder / name, {.columns = columns});
   out.status = reader.status();
   if (!reader.ok()) return out;
   out.format = (*reader)->format();
@@ -137,8 +137,21 @@ TEST(ColumnMap, WeightsAreFoundUnderOtherNames) {
   ASSERT_TRUE(
       WriteTextFileAtomically(PosixEnv(), path, "{\"text\": \"a\"}\n{\"text\": \"b\", \"importance\": 0.5}\n").ok());
   EXPECT_FALSE(HasWeights(PosixEnv(), path));
-  EXPECT_TRUE(HasWeights(PosixEnv(), path, 2, {{"weight", "importance"}}));
-  EXPECT_FALSE(HasWeights(PosixEnv(), path, 1, {{"weight", "importance"}}));
+  EXPECT_TRUE(HasWeights(PosixEnv(), path, 2, {.columns = {{"weight", "importance"}}}));
+  EXPECT_FALSE(HasWeights(PosixEnv(), path, 1, {.columns = {{"weight", "importance"}}}));
+}
+
+// The header of a table lists all columns: no row needs to be read.
+TEST(ColumnMap, AColumnThatATablesHeaderLacksIsAnErrorAtOnce) {
+  const ScratchFolder folder;
+  ASSERT_TRUE(WriteTextFileAtomically(PosixEnv(), folder / "d.csv", "prompt,completion,sys\na,b,c\n").ok());
+  const auto open = [&](const RowColumns& columns) {
+    return RecordReader::Open(PosixEnv(), folder / "d.csv", {.columns = columns}).status();
+  };
+  EXPECT_NE(open({{"system", "syst"}}).message().find("has the column 'syst' (columns: system=syst)"),
+            std::string::npos);
+  EXPECT_NE(open({{"weight", "w.x"}}).message().find("has the column 'w.x'"), std::string::npos);
+  EXPECT_TRUE(open({{"system", "sys"}}).ok());
 }
 
 }  // namespace

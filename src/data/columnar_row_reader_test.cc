@@ -75,10 +75,12 @@ TEST(ColumnarRows, ABadRowIsNamedByItsNumberAndCanBeSkipped) {
 TEST(ColumnarRows, ColumnsHaveOtherNamesAndThoseThatAreMissingAreNamed) {
   MemoryEnv env;
   env.files["d.parquet"] = Texts({{"frage", {"a"}}, {"antwort", {" b"}}});
-  const auto read = Load(env, {.path = "d.parquet", .columns = {{"prompt", "frage"}, {"completion", "antwort"}}});
+  const auto read =
+      Load(env, {.path = "d.parquet", .reading = {.columns = {{"prompt", "frage"}, {"completion", "antwort"}}}});
   ASSERT_TRUE(read.ok()) << read.status().message();
   EXPECT_EQ(FakeTokenizer().Decode(read->store.sample(0).tokens(), false), "<s>a b</s>");
-  const auto missing = Load(env, {.path = "d.parquet", .columns = {{"prompt", "frage"}, {"completion", "antwrt"}}});
+  const auto missing =
+      Load(env, {.path = "d.parquet", .reading = {.columns = {{"prompt", "frage"}, {"completion", "antwrt"}}}});
   EXPECT_NE(missing.status().message().find("no row has the column 'antwrt'"), std::string::npos)
       << missing.status().message();
   EXPECT_NE(missing.status().message().find("did you mean 'antwort'?"), std::string::npos);

@@ -17,6 +17,7 @@ constexpr std::pair<const char*, int64_t DataStatistics::*> kCounts[] = {
     {"bad_rows", &DataStatistics::bad_rows},
     {"cut_rows", &DataStatistics::cut_rows},
     {"cut_tokens", &DataStatistics::cut_tokens},
+    {"left_out_rows", &DataStatistics::left_out_rows},
     {"dropped_rows", &DataStatistics::dropped_rows},
     {"split_borders", &DataStatistics::split_borders},
     {"split_rows", &DataStatistics::split_rows},
@@ -38,6 +39,7 @@ constexpr std::pair<const char*, Finding DataStatistics::*> kFindings[] = {
 constexpr std::pair<const char*, FieldFindings DataStatistics::*> kFieldFindings[] = {
     {"unprinted_fields", &DataStatistics::unprinted_fields},
     {"unread_fields", &DataStatistics::unread_fields},
+    {"absent_fields", &DataStatistics::absent_fields},
 };
 static_assert(sizeof(DataStatistics) == std::size(kCounts) * sizeof(int64_t) + std::size(kFindings) * sizeof(Finding) +
                                             std::size(kFieldFindings) * sizeof(FieldFindings) +

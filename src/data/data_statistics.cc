@@ -15,6 +15,7 @@ void DataStatistics::Add(const DataStatistics& o) {
   bad_rows += o.bad_rows;
   cut_rows += o.cut_rows;
   cut_tokens += o.cut_tokens;
+  left_out_rows += o.left_out_rows;
   dropped_rows += o.dropped_rows;
   split_borders += o.split_borders;
   split_rows += o.split_rows;
@@ -34,6 +35,7 @@ void DataStatistics::Add(const DataStatistics& o) {
   open_turns.Add(o.open_turns);
   unprinted_fields.Add(o.unprinted_fields);
   unread_fields.Add(o.unread_fields);
+  absent_fields.Add(o.absent_fields);
   for (const std::string& problem : o.problems) {
     if (problems.size() < kProblemsKept) problems.push_back(problem);
   }

@@ -15,8 +15,9 @@ namespace temper {
 struct DataStatistics {
   int64_t rows = 0;           // read, good or bad
   int64_t bad_rows = 0;       // skipped (skip_bad_rows)
-  int64_t cut_rows = 0;       // longer than max_seq_len, cut at the end
+  int64_t cut_rows = 0;       // longer than max_seq_len, cut
   int64_t cut_tokens = 0;     // lost by that
+  int64_t left_out_rows = 0;  // longer than max_seq_len, in no sample (LongRows::kDrop, and pairs that are judged)
   int64_t dropped_rows = 0;   // nothing supervised (left)
   int64_t split_borders = 0;  // borders that a token would have crossed
   // Conversations of which the template makes several texts, their samples, the tokens of these, and of the last of
@@ -36,6 +37,7 @@ struct DataStatistics {
   // What the template prints nothing of: by field of a message, and "tools" of a row (unprinted_fields.h).
   FieldFindings unprinted_fields;
   FieldFindings unread_fields;        // fields of rows that their format does not have
+  FieldFindings absent_fields;        // what a row template prints and a row does not have
   std::vector<std::string> problems;  // of the first bad rows
   UnknownTokens unknown;
 

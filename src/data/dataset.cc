@@ -49,7 +49,7 @@ class Loader {
 
  private:
   Status LoadRows(Env& env, const DataInput& input, Bytes done, Bytes total) {
-    TEMPER_ASSIGN_OR_RETURN(const auto reader, RecordReader::Open(env, input.path, input.columns, input.use));
+    TEMPER_ASSIGN_OR_RETURN(const auto reader, RecordReader::Open(env, input.path, input.reading, input.use));
     DataFile file{.path = input.path,
                   .format = reader->format(),
                   .format_place = reader->format_place(),

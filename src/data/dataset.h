@@ -35,7 +35,7 @@ struct DatasetOptions {
 struct DataInput {
   std::string path;
   int64_t max_rows = std::numeric_limits<int64_t>::max();  // only the first ones are read
-  RowColumns columns = {};                                 // from which fields of rows are read
+  RowReading reading = {};
   RowUse use = RowUse::kAnswers;
 };
 

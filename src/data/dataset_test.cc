@@ -321,7 +321,8 @@ TEST(LoadDataset, AColumnBeyondMaxRowsIsAnErrorOnlyIfAFormatNeedsIt) {
   const FakeTokenizer tokenizer;
   const auto load = [&](int64_t max_rows, const char* system) {
     const RowColumns columns = {{"prompt", "q"}, {"completion", "a"}, {"system", system}};
-    return LoadDataset(PosixEnv(), {{.path = path, .max_rows = max_rows, .columns = columns}}, tokenizer, nullptr, {});
+    return LoadDataset(PosixEnv(), {{.path = path, .max_rows = max_rows, .reading = {.columns = columns}}}, tokenizer,
+                       nullptr, {});
   };
   testing::internal::CaptureStderr();
   const auto some = load(100, "sys");

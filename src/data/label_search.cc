@@ -16,7 +16,7 @@ Result<ClassNames> FindClasses(Env& env, std::span<const DataInput> inputs,
   std::set<std::string> labels;
   for (const DataInput& input : inputs) {
     TEMPER_RETURN_IF_ERROR(CheckUse(input));
-    TEMPER_ASSIGN_OR_RETURN(const auto reader, RecordReader::Open(env, input.path, input.columns, RowUse::kLabels));
+    TEMPER_ASSIGN_OR_RETURN(const auto reader, RecordReader::Open(env, input.path, input.reading, RowUse::kLabels));
     RawRow row;
     for (int64_t n = 0; n < input.max_rows; ++n) {
       TEMPER_ASSIGN_OR_RETURN(const bool more, reader->Next(row));

@@ -71,10 +71,10 @@ Result<RecordFormat> DetectRated(OrderedJson row, const std::string& where, cons
                   where, FormatName(format)));
 }
 
-Result<Record> MakeRated(OrderedJson row, RecordFormat format, const std::string& where) {
+Result<Record> MakeRated(OrderedJson row, RecordFormat format, const std::string& where, const std::string& separator) {
   if (!row.is_object()) return Corrupt(fmt::format("{}: a row should be an object but is {}", where, row.type_name()));
   TEMPER_ASSIGN_OR_RETURN(const bool good, TakeRating(row, where));
-  TEMPER_ASSIGN_OR_RETURN(Record record, MakeRecord(std::move(row), format, where));
+  TEMPER_ASSIGN_OR_RETURN(Record record, MakeRecord(std::move(row), format, where, separator));
   if (record.weight != kUnitWeight) return Unsupported(where + ": 'weight' has no meaning beside a rating: remove it");
   // What was said before the last answer is its prompt, what follows it is not read; a completion may have several
   // turns.

@@ -16,6 +16,7 @@ namespace temper {
 // The format of a row beside its rating. Errors name `where` and the field.
 Result<RecordFormat> DetectRated(OrderedJson row, const std::string& where, const ColumnMap& columns);
 // `row` read as `format`.
-Result<Record> MakeRated(OrderedJson row, RecordFormat format, const std::string& where);
+Result<Record> MakeRated(OrderedJson row, RecordFormat format, const std::string& where,
+                         const std::string& separator = kParagraph);
 
 }  // namespace temper

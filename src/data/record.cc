@@ -82,9 +82,9 @@ Status ListAsText(std::string_view text, const char* key, const std::string& whe
                   where, key));
 }
 
-// Joins paragraphs of a prompt that comes from several fields.
-std::string Joined(const std::string& head, const std::string& tail) {
-  return head.empty() ? tail : tail.empty() ? head : head + "\n\n" + tail;
+// Joins the parts of a prompt that comes from several fields.
+std::string Joined(const std::string& head, const std::string& tail, const std::string& separator = kParagraph) {
+  return head.empty() ? tail : tail.empty() ? head : head + separator + tail;
 }
 
 Result<Record> Conversation(OrderedJson messages, const OrderedJson& row, const std::string& where) {
@@ -115,7 +115,8 @@ Result<Record> PromptOfMessages(const OrderedJson& row, const std::string& where
   return Conversation(std::move(messages), row, where);
 }
 
-Result<Record> PromptRecord(const OrderedJson& row, RecordFormat format, const std::string& where) {
+Result<Record> PromptRecord(const OrderedJson& row, RecordFormat format, const std::string& where,
+                            const std::string& separator) {
   Record record{.kind = RecordKind::kPrompt, .where = where};
   record.is_instruction = format != RecordFormat::kPromptCompletion;
   TEMPER_ASSIGN_OR_RETURN(record.system, TextOr(row, "system", where));
@@ -135,13 +136,13 @@ Result<Record> PromptRecord(const OrderedJson& row, RecordFormat format, const s
   if (format == RecordFormat::kQuestionAnswer) {
     TEMPER_ASSIGN_OR_RETURN(const std::string question, TextOfRow(row, "question", where));
     TEMPER_ASSIGN_OR_RETURN(record.completion, TextOfRow(row, "answer", where));
-    record.prompt = Joined(question, context);
+    record.prompt = Joined(question, context, separator);
     return record;
   }
   TEMPER_ASSIGN_OR_RETURN(const std::string instruction, TextOfRow(row, "instruction", where));
   TEMPER_ASSIGN_OR_RETURN(const std::string input, TextOr(row, "input", where));
   TEMPER_ASSIGN_OR_RETURN(record.completion, TextOfRow(row, FindValue(row, "output") ? "output" : "response", where));
-  record.prompt = Joined(Joined(instruction, input), context);
+  record.prompt = Joined(Joined(instruction, input, separator), context, separator);
   const OrderedJson* history = FindValue(row, "history");
   if (history && !history->empty()) {
     OrderedJson messages = OrderedJson::array();
@@ -225,7 +226,7 @@ Result<OrderedJson> TemplateVariables(const OrderedJson& row, const std::string&
 }
 
 // `row` is an object or a conversation.
-Result<Record> RecordOf(OrderedJson row, RecordFormat format, const std::string& where) {
+Result<Record> RecordOf(OrderedJson row, RecordFormat format, const std::string& where, const std::string& separator) {
   if (format == RecordFormat::kMessages && IsListOfMessages(row)) {
     return Conversation(std::move(row), OrderedJson(), where);
   }
@@ -252,7 +253,7 @@ Result<Record> RecordOf(OrderedJson row, RecordFormat format, const std::string&
       return record;
     }
     default:
-      return PromptRecord(row, format, where);
+      return PromptRecord(row, format, where, separator);
   }
 }
 
@@ -319,12 +320,12 @@ Status NoPair(const OrderedJson& row, const std::string& where) {
 
 namespace {
 
-Result<Record> PairRecord(OrderedJson row, const std::string& where) {
+Result<Record> PairRecord(OrderedJson row, const std::string& where, const std::string& separator) {
   if (!HasPair(row)) return NoPair(row, where);
   TEMPER_ASSIGN_OR_RETURN(PairOfRows pair, SplitPair(std::move(row), where));
   Record record{.kind = RecordKind::kPair, .where = where};
   for (OrderedJson* answer : {&pair.chosen, &pair.rejected}) {
-    TEMPER_ASSIGN_OR_RETURN(Record one, MakeRecord(std::move(*answer), pair.format, where));
+    TEMPER_ASSIGN_OR_RETURN(Record one, MakeRecord(std::move(*answer), pair.format, where, separator));
     if (one.weight != kUnitWeight) return Unsupported(where + ": 'weight' has no meaning in pairs: remove it");
     // Only the answers differ: what was said before (an instruction's history) is the prompt of both.
     const size_t turns = pair.format == RecordFormat::kPromptCompletion ? 0 : one.messages.size();
@@ -339,8 +340,11 @@ Result<Record> PairRecord(OrderedJson row, const std::string& where) {
 
 }  // namespace
 
-Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::string& where) {
-  if (format == RecordFormat::kMessages && IsListOfMessages(row)) return RecordOf(std::move(row), format, where);
+Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::string& where,
+                          const std::string& separator) {
+  if (format == RecordFormat::kMessages && IsListOfMessages(row)) {
+    return RecordOf(std::move(row), format, where, separator);
+  }
   if (!row.is_object()) {
     return Corrupt(fmt::format("{}: a row should be an object but is {}", where, row.type_name()));
   }
@@ -349,7 +353,7 @@ Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::strin
     record.fields = std::move(row);
     return record;
   }
-  if (format == RecordFormat::kPair) return PairRecord(std::move(row), where);
+  if (format == RecordFormat::kPair) return PairRecord(std::move(row), where, separator);
   TokenWeight weight = kUnitWeight;
   if (const OrderedJson* given = FindValue(row, "weight")) {
     if (!given->is_number()) {
@@ -363,7 +367,7 @@ Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::strin
   if (std::find(unread.begin(), unread.end(), kTemplateVariables) == unread.end()) {
     TEMPER_ASSIGN_OR_RETURN(variables, TemplateVariables(row, where));
   }
-  TEMPER_ASSIGN_OR_RETURN(Record record, RecordOf(std::move(row), format, where));
+  TEMPER_ASSIGN_OR_RETURN(Record record, RecordOf(std::move(row), format, where, separator));
   record.weight = weight;
   record.template_variables = std::move(variables);
   record.unread = std::move(unread);

@@ -30,6 +30,7 @@
 #include "data/record_format.h"
 #include "data/template/token_weight.h"
 #include "format/json.h"
+#include "format/row_reading.h"
 
 namespace temper {
 
@@ -79,8 +80,9 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
 // The error for a row of which pairs are wanted.
 Status NoPair(const OrderedJson& row, const std::string& where);
 
-// `row` read as `format`. Errors name `where` and the field.
-Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::string& where);
+// `row` read as `format`. `separator`: between the fields that a prompt is made of. Errors name `where` and the field.
+Result<Record> MakeRecord(OrderedJson row, RecordFormat format, const std::string& where,
+                          const std::string& separator = kParagraph);
 
 // The prompt and the answer without a chat template: system prompt and prompt are paragraphs; a space separates
 // question and answer. REQUIRES: kPrompt.

@@ -14,6 +14,7 @@
 #include "data/open_rows.h"
 #include "data/pair.h"
 #include "data/rating.h"
+#include "data/role_map.h"
 #include "data/template/conversation.h"
 #include "format/python_json.h"
 
@@ -25,10 +26,10 @@ constexpr int kDetectRows = 32;
 
 }  // namespace
 
-Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::string& path, const RowColumns& columns,
+Result<std::unique_ptr<RecordReader>> RecordReader::Open(Env& env, const std::string& path, const RowReading& reading,
                                                          RowUse use) {
-  std::unique_ptr<RecordReader> reader(new RecordReader(path, columns));
-  TEMPER_ASSIGN_OR_RETURN(reader->rows_, OpenRows(env, path, RowReader::kMaxRow, columns));
+  std::unique_ptr<RecordReader> reader(new RecordReader(path, reading));
+  TEMPER_ASSIGN_OR_RETURN(reader->rows_, OpenRows(env, path, RowReader::kMaxRow, reading.columns));
   reader->use_ = use;
   TEMPER_RETURN_IF_ERROR(reader->Detect(use));
   return reader;
@@ -80,9 +81,10 @@ Result<float> TakeMargin(OrderedJson& row, const std::string& where) {
   return margin;
 }
 
-Result<Record> MakeRanked(OrderedJson row, RecordFormat format, const std::string& where) {
+Result<Record> MakeRanked(OrderedJson row, RecordFormat format, const std::string& where,
+                          const std::string& separator) {
   TEMPER_ASSIGN_OR_RETURN(const float margin, TakeMargin(row, where));
-  TEMPER_ASSIGN_OR_RETURN(Record record, MakeRecord(std::move(row), format, where));
+  TEMPER_ASSIGN_OR_RETURN(Record record, MakeRecord(std::move(row), format, where, separator));
   record.margin = margin;
   return record;
 }
@@ -102,6 +104,11 @@ Result<RecordFormat> FormatFor(RowUse use, const OrderedJson& row, const std::st
 
 }  // namespace
 
+void RecordReader::Rename(OrderedJson& row) const {
+  columns_.Apply(row);
+  RenameRoles(reading_.roles, row);
+}
+
 Status RecordReader::Detect(RowUse use) {
   Status first_error;
   bool known = false, more = true;
@@ -117,7 +124,7 @@ Status RecordReader::Detect(RowUse use) {
       problem = parsed.status();
       if (parsed.ok()) {
         columns_.NoteColumns(*parsed);
-        columns_.Apply(*parsed);
+        Rename(*parsed);
       }
       if (parsed.ok() && !known) {
         const auto format = FormatFor(use, *parsed, where, columns_);
@@ -156,12 +163,12 @@ Result<Record> RecordReader::Parse(const RawRow& row) const {
   auto json = known ? Result<OrderedJson>(std::move(*parsed_format_row_)) : ParseRow(row.text, path_, where);
   if (known) parsed_format_row_.reset();
   if (!json.ok()) return json.status();
-  if (!known) columns_.Apply(*json);
+  if (!known) Rename(*json);
   const bool ranked = use_ == RowUse::kRanked && json->is_object();
-  Result<Record> record = ranked                   ? MakeRanked(*std::move(json), format_, where)
-                          : use_ == RowUse::kRated ? MakeRated(*std::move(json), format_, where)
+  Result<Record> record = ranked                   ? MakeRanked(*std::move(json), format_, where, reading_.separator)
+                          : use_ == RowUse::kRated ? MakeRated(*std::move(json), format_, where, reading_.separator)
                           : IsJudged(use_)         ? MakeSequence(*std::move(json), format_, use_, where)
-                                                   : MakeRecord(*std::move(json), format_, where);
+                                                   : MakeRecord(*std::move(json), format_, where, reading_.separator);
   if (record.ok()) return record;
   std::string message = record.status().message();
   if (!columns_.empty()) message += fmt::format(". Columns are read as {}", temper::ToString(columns_.columns()));

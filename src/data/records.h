@@ -22,15 +22,15 @@
 #include "data/column_map.h"
 #include "data/record.h"
 #include "data/row_reader.h"
+#include "format/row_reading.h"
 
 namespace temper {
 
 class RecordReader {
  public:
-  // `columns`: from which columns fields are read. Errors: as
-  // OpenRows, a file whose first rows have no known format, a column of a format's needed fields that none of
-  // them has.
-  static Result<std::unique_ptr<RecordReader>> Open(Env& env, const std::string& path, const RowColumns& columns = {},
+  // `reading`: where rows are not as Temper expects them. Errors: as OpenRows, a file whose first rows have no known
+  // format, a column of a format's needed fields that none of them has.
+  static Result<std::unique_ptr<RecordReader>> Open(Env& env, const std::string& path, const RowReading& reading = {},
                                                     RowUse use = RowUse::kAnswers);
 
   // False after the last row. An error is final. One thread at a time.
@@ -57,12 +57,16 @@ class RecordReader {
   const std::vector<std::string>* names() const { return rows_->names(); }
 
  private:
-  RecordReader(std::string path, const RowColumns& columns) : path_(std::move(path)), columns_(columns) {}
+  RecordReader(std::string path, const RowReading& reading)
+      : path_(std::move(path)), reading_(reading), columns_(reading.columns) {}
+  // Gives the row's fields and speakers their own names.
+  void Rename(OrderedJson& row) const;
   Status Detect(RowUse use);
   std::string Place(const RawRow& row) const;
   std::string Where(const RawRow& row) const;
 
   const std::string path_;
+  const RowReading reading_;
   ColumnMap columns_;
   RowUse use_ = RowUse::kAnswers;
   RecordFormat format_ = RecordFormat::kText;

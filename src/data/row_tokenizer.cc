@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/text_parts.h"
+#include "data/long_rows.h"
 #include "data/template/conversation.h"
 #include "data/unprinted_fields.h"
 #include "format/quoted.h"
@@ -142,12 +143,14 @@ Status RowTokenizer::TokenizeMessages(const Record& record, std::vector<Sample>&
     // a prompt less than a quarter longer than one that fits is assumed to fit.
     ChatOptions bounded = options;
     size_t fits = static_cast<size_t>(options_.max_seq_len);  // bytes; no token is shorter than one
+    bool cut = false;
     bounded.is_beyond = [&](std::string_view prompt) {
       if (prompt.size() < fits + fits / 4) return false;
       const auto ids = tokenizer_.Encode(prompt, kPlain);
       const bool beyond = ids.ok() && static_cast<int64_t>(ids->size()) >= options_.max_seq_len;
       if (!beyond) fits = prompt.size();
-      return beyond;
+      // A prompt that is cut leaves room for its answer: then the turns behind it are beyond.
+      return options_.long_rows == LongRows::kProportional ? std::exchange(cut, beyond) : beyond;
     };
     auto rendered = chat_template_->RenderWithSpans(messages, record.tools, bounded);
     if (!rendered.ok()) return rendered.status().WithContext(record.where);
@@ -256,6 +259,7 @@ Status RowTokenizer::TokenizeFields(const Record& record, std::vector<Sample>& s
         "put it outside",
         record.where, options_.row_template->where()));
   }
+  for (const std::string& name : rendered->undefined) statistics.absent_fields.Add(name, record.where);
   if (IsBlank(rendered->text)) {
     ++statistics.dropped_rows;
     return OkStatus();
@@ -323,74 +327,6 @@ size_t RowTokenizer::CountUnknown(std::span<const int32_t> tokens) const {
   return unknown ? static_cast<size_t>(std::count(tokens.begin(), tokens.end(), *unknown)) : 0;
 }
 
-Result<RowTokenizer::Piece> RowTokenizer::EncodePiece(std::string_view piece, bool continues) const {
-  Piece out;
-  TEMPER_ASSIGN_OR_RETURN(out.ids,
-                          tokenizer_.Encode(piece, {.add_special = false,
-                                                    .continues = continues,
-                                                    .unknown = tokenizer_.unknown() ? &out.unknown : nullptr}));
-  TEMPER_CHECK(out.unknown.size() == CountUnknown(out.ids)) << out.unknown.size() << " texts of unknown tokens";
-  return out;
-}
-
-Status RowTokenizer::Add(const Piece& piece, OpenText& text, std::vector<Sample>& samples,
-                         DataStatistics& statistics) const {
-  statistics.unknown.AddTexts(piece.unknown);
-  const bool first = text.length == 0;
-  if (first) text.tokens = front_;
-  text.tokens.insert(text.tokens.end(), piece.ids.begin(), piece.ids.end());
-  text.unknown.insert(text.unknown.end(), piece.unknown.begin(), piece.unknown.end());
-  text.length += static_cast<int64_t>(piece.ids.size());
-  if (first) TEMPER_RETURN_IF_ERROR(CheckFront(text.tokens, RecordKind::kText, text.where));
-  TEMPER_RETURN_IF_ERROR(CheckIds(text.tokens, text.where));
-  const auto window = static_cast<size_t>(options_.max_seq_len);
-  const std::span<const int32_t> tokens = text.tokens;
-  size_t begin = 0, unknown_before = 0;
-  for (; tokens.size() - begin >= window; begin += window - 1) {
-    AddWindow(begin, window, unknown_before, text, samples, statistics);
-    unknown_before += CountUnknown(tokens.subspan(begin, window - 1));
-  }
-  text.tokens.erase(text.tokens.begin(), text.tokens.begin() + static_cast<int64_t>(begin));
-  text.unknown.erase(text.unknown.begin(), text.unknown.begin() + static_cast<int64_t>(unknown_before));
-  return OkStatus();
-}
-
-void RowTokenizer::End(OpenText& text, std::vector<Sample>& samples, DataStatistics& statistics) const {
-  if (text.length == 0) {
-    ++statistics.dropped_rows;
-    return;
-  }
-  const bool has_end = EndsTurn(text.tokens.back());
-  if (!has_end) text.tokens.push_back(eos_);
-  statistics.longest_row =
-      std::max(statistics.longest_row, static_cast<int64_t>(front_.size()) + text.length + (has_end ? 0 : 1));
-  if (text.tokens.size() > 1) AddWindow(0, text.tokens.size(), 0, text, samples, statistics);
-}
-
-// `size` of the open text's tokens, from `begin` on, as a sample. `unknown_before`: number of unknown ones before.
-void RowTokenizer::AddWindow(size_t begin, size_t size, size_t unknown_before, const OpenText& text,
-                             std::vector<Sample>& samples, DataStatistics& statistics) const {
-  const auto tokens = std::span<const int32_t>(text.tokens).subspan(begin, size);
-  Sample sample{.tokens = {tokens.begin(), tokens.end()}, .supervised = std::vector<uint8_t>(size, 1)};
-  sample.supervised[0] = 0;
-  if (text.weight != kUnitWeight) sample.weights.assign(size, text.weight);
-  if (!text.unknown.empty()) {
-    const auto first = text.unknown.begin() + static_cast<int64_t>(unknown_before);
-    sample.unknown.assign(first, first + static_cast<int64_t>(CountUnknown(tokens)));
-  }
-  Count(sample, statistics);
-  samples.push_back(std::move(sample));
-}
-
-Status RowTokenizer::TokenizeText(const Record& record, std::vector<Sample>& samples,
-                                  DataStatistics& statistics) const {
-  OpenText text{.where = record.where, .weight = record.weight};
-  TEMPER_ASSIGN_OR_RETURN(const Piece piece, EncodePiece(record.text, /*continues=*/false));
-  TEMPER_RETURN_IF_ERROR(Add(piece, text, samples, statistics));
-  End(text, samples, statistics);
-  return OkStatus();
-}
-
 Status RowTokenizer::CheckFront(std::span<const int32_t> whole, RecordKind kind, const std::string& where) const {
   const auto bos = tokenizer_.bos();
   if (!bos || whole.size() < 2 || whole[0] != *bos || whole[1] != *bos) return OkStatus();
@@ -430,20 +366,37 @@ Status ScaleWeights(const Record& record, Sample& sample) {
 
 }  // namespace
 
+// `length`: of the row, with what is in no sample.
+Result<bool> RowTokenizer::Shorten(const std::string& where, int64_t length, Sample& sample,
+                                   DataStatistics& statistics) const {
+  if (options_.long_rows == LongRows::kError) return TooLong(where, length, options_.max_seq_len);
+  if (options_.long_rows == LongRows::kDrop) {
+    ++statistics.left_out_rows;
+    return false;
+  }
+  if (options_.long_rows == LongRows::kProportional) {
+    CutInProportion(options_.max_seq_len, sample);
+  } else {
+    sample.Resize(std::min(sample.tokens.size(), static_cast<size_t>(options_.max_seq_len)));
+  }
+  ++statistics.cut_rows;
+  statistics.cut_tokens += length - options_.max_seq_len;
+  return true;
+}
+
 // For all rows except texts: masks the first token, cuts at max_seq_len, applies the row's weight, drops the tail.
 // `beyond`: number of the row's further tokens that are in no sample.
 Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond, std::vector<Sample>& samples,
                             DataStatistics& statistics) const {
   TEMPER_RETURN_IF_ERROR(CheckFront(sample.tokens, record.kind, record.where));
   TEMPER_RETURN_IF_ERROR(CheckIds(sample.tokens, record.where));
-  const auto length = static_cast<int64_t>(sample.tokens.size());
-  statistics.longest_row = std::max(statistics.longest_row, length + beyond);
-  if (length + beyond > options_.max_seq_len) {
-    ++statistics.cut_rows;
-    statistics.cut_tokens += length + beyond - options_.max_seq_len;
-    sample.tokens.resize(static_cast<size_t>(std::min(length, options_.max_seq_len)));
-  }
   sample.Resize(sample.tokens.size());
+  const int64_t length = static_cast<int64_t>(sample.tokens.size()) + beyond;
+  statistics.longest_row = std::max(statistics.longest_row, length);
+  if (length > options_.max_seq_len) {
+    TEMPER_ASSIGN_OR_RETURN(const bool kept, Shorten(record.where, length, sample, statistics));
+    if (!kept) return OkStatus();
+  }
   if (options_.train_on_prompt && record.kind != RecordKind::kTokens) {
     std::fill(sample.supervised.begin(), sample.supervised.end(), uint8_t{1});
   }
@@ -459,177 +412,6 @@ Status RowTokenizer::Finish(const Record& record, Sample sample, int64_t beyond,
   }
   Count(sample, statistics);
   samples.push_back(std::move(sample));
-  return OkStatus();
-}
-
-Result<Sample> RowTokenizer::EncodeWhole(const Record& record) const {
-  Sample sample;
-  if (record.kind == RecordKind::kTokens) return TokenizeIds(record);
-  EncodeOptions options{.unknown = tokenizer_.unknown() ? &sample.unknown : nullptr};
-  if (record.kind == RecordKind::kText) {
-    TEMPER_ASSIGN_OR_RETURN(sample.tokens, tokenizer_.Encode(record.text, options));
-    return sample;
-  }
-  TEMPER_CHECK(record.kind == RecordKind::kMessages) << record.where << " is no sequence";
-  TEMPER_RETURN_IF_ERROR(CheckTemplate(record));
-  OrderedJson variables;
-  const auto text = chat_template_->Render(record.messages, record.tools, /*add_generation_prompt=*/false,
-                                           ChatOptionsOf(record, &variables));
-  if (!text.ok()) return text.status().WithContext(record.where);
-  options.add_special = false;
-  TEMPER_ASSIGN_OR_RETURN(sample.tokens, tokenizer_.Encode(*text, options));
-  return sample;
-}
-
-// transformers judges by the last token that is not padding.
-void RowTokenizer::DropPadding(Sample& sample) const {
-  while (!sample.tokens.empty() && options_.pad == sample.tokens.back()) sample.tokens.pop_back();
-  sample.supervised.assign(sample.tokens.size(), 0);
-}
-
-// As TRL does: a text with the end token behind it, or the template's text of all messages.
-Result<Sample> RowTokenizer::EncodeAnswer(const Record& record) const {
-  if (record.kind == RecordKind::kPrompt && options_.instructions_as_conversations && record.is_instruction) {
-    return EncodeWhole(AsConversation(record));
-  }
-  if (record.kind != RecordKind::kPrompt) return EncodeWhole(record);
-  Record text{.kind = RecordKind::kText, .where = record.where};
-  text.text = PromptText(record) + CompletionText(record);
-  TEMPER_ASSIGN_OR_RETURN(Sample sample, EncodeWhole(text));
-  if (sample.tokens.empty() || sample.tokens.back() != eos_) sample.tokens.push_back(eos_);
-  return sample;
-}
-
-// Pairs that are too long together are left out: a cut answer is another one. (TRL looks at each alone.)
-Status RowTokenizer::TokenizeRanked(const Record& record, std::vector<Sample>& samples,
-                                    DataStatistics& statistics) const {
-  Sample pair;
-  int64_t length = 0;
-  for (const Record& answer : record.answers) {
-    TEMPER_ASSIGN_OR_RETURN(Sample sample, EncodeAnswer(answer));
-    TEMPER_RETURN_IF_ERROR(CheckFront(sample.tokens, answer.kind, record.where));
-    TEMPER_RETURN_IF_ERROR(CheckIds(sample.tokens, record.where));
-    statistics.unknown.AddTexts(sample.unknown);
-    DropPadding(sample);
-    length += static_cast<int64_t>(sample.tokens.size());
-    if (!pair.tokens.empty()) pair.parts = {pair.tokens.size()};
-    if (sample.tokens.empty() || (!pair.tokens.empty() && pair.tokens == sample.tokens)) {
-      ++statistics.dropped_rows;
-      return OkStatus();
-    }
-    pair.tokens.insert(pair.tokens.end(), sample.tokens.begin(), sample.tokens.end());
-    pair.unknown.insert(pair.unknown.end(), sample.unknown.begin(), sample.unknown.end());
-  }
-  statistics.longest_row = std::max(statistics.longest_row, length);
-  if (length > options_.max_seq_len) {
-    ++statistics.dropped_rows;
-    return OkStatus();
-  }
-  pair.supervised.assign(pair.tokens.size(), 0);
-  pair.values.margin = record.margin;
-  Count(pair, statistics);
-  statistics.supervised += 2;
-  samples.push_back(std::move(pair));
-  return OkStatus();
-}
-
-Status RowTokenizer::TokenizeWhole(const Record& record, std::vector<Sample>& samples,
-                                   DataStatistics& statistics) const {
-  TEMPER_ASSIGN_OR_RETURN(Sample sample, EncodeWhole(record));
-  if (options_.classes != nullptr) {
-    const auto label = options_.classes->Find(*record.label);
-    if (!label) {
-      return Corrupt(fmt::format(
-          "{}: the label {} is none of the model's {} classes ({}), which come from its config.json or, without one "
-          "there, "
-          "from the training data: correct it, or leave the row out",
-          record.where, Quoted(record.label->substr(0, 40)), options_.classes->size(), options_.classes->ToText()));
-    }
-    sample.values.label = *label;
-  }
-  statistics.unknown.AddTexts(sample.unknown);
-  TEMPER_RETURN_IF_ERROR(CheckFront(sample.tokens, record.kind, record.where));
-  TEMPER_RETURN_IF_ERROR(CheckIds(sample.tokens, record.where));
-  const auto length = static_cast<int64_t>(sample.tokens.size());
-  statistics.longest_row = std::max(statistics.longest_row, length);
-  if (length > options_.max_seq_len) {
-    ++statistics.cut_rows;
-    statistics.cut_tokens += length - options_.max_seq_len;
-    sample.tokens.resize(static_cast<size_t>(options_.max_seq_len));
-  }
-  DropPadding(sample);
-  if (sample.tokens.empty()) {
-    ++statistics.dropped_rows;
-    return OkStatus();
-  }
-  Count(sample, statistics);
-  statistics.supervised += options_.classes != nullptr;
-  samples.push_back(std::move(sample));
-  return OkStatus();
-}
-
-namespace {
-
-// Cuts `sample` at `length` tokens, and what behind the last supervised one is of no use then.
-void CutAt(size_t length, Sample* sample) {
-  if (sample->tokens.size() <= length) return;
-  while (length > 0 && !sample->supervised[length - 1]) --length;
-  sample->Resize(length);
-}
-
-}  // namespace
-
-Status RowTokenizer::TokenizePair(const Record& record, std::vector<Sample>& samples,
-                                  DataStatistics& statistics) const {
-  DataStatistics of_answers;
-  std::vector<Sample> answers;
-  int64_t length = 0;  // of both, before they are cut
-  for (const Record& answer : record.answers) {
-    const size_t before = answers.size();
-    of_answers.longest_row = 0;
-    TEMPER_RETURN_IF_ERROR(Tokenize(answer, answers, of_answers));
-    length += of_answers.longest_row;
-    if (answers.size() > before + 1) {
-      return Unsupported(
-          fmt::format("{}: the chat template needs several texts for one answer, which a pair cannot have: give the "
-                      "turns before the last one as the prompt",
-                      record.where));
-    }
-    if (answers.size() == before) break;  // nothing of it counts
-  }
-  of_answers.samples = of_answers.tokens = of_answers.supervised = of_answers.stopping_samples = 0;
-  of_answers.dropped_rows = of_answers.cut_rows = of_answers.cut_tokens = 0;  // a pair is one row
-  of_answers.longest_row = length;
-  statistics.Add(of_answers);
-  if (answers.size() == 2) {
-    const auto most = static_cast<size_t>(options_.max_seq_len);
-    const size_t first = answers[0].tokens.size(), second = answers[1].tokens.size();
-    const size_t each = std::max(most / 2, most - std::min({first, second, most}));
-    if (first + second > most) {
-      for (Sample& answer : answers) CutAt(each, &answer);
-    }
-  }
-  if (answers.size() < 2 || answers[0].tokens == answers[1].tokens || answers[0].tokens.empty() ||
-      answers[1].tokens.empty()) {
-    ++statistics.dropped_rows;
-    return OkStatus();
-  }
-  for (const Sample& answer : answers) {
-    if (answer.weights.empty()) continue;
-    return Unsupported(record.where + ": weights of messages have no meaning in pairs: remove them");
-  }
-  if (length > options_.max_seq_len) {
-    ++statistics.cut_rows;
-    statistics.cut_tokens += length - static_cast<int64_t>(answers[0].tokens.size() + answers[1].tokens.size());
-  }
-  Sample pair = std::move(answers[0]);
-  const Sample& rejected = answers[1];
-  pair.parts = {pair.tokens.size()};
-  pair.tokens.insert(pair.tokens.end(), rejected.tokens.begin(), rejected.tokens.end());
-  pair.supervised.insert(pair.supervised.end(), rejected.supervised.begin(), rejected.supervised.end());
-  pair.unknown.insert(pair.unknown.end(), rejected.unknown.begin(), rejected.unknown.end());
-  Count(pair, statistics);
-  samples.push_back(std::move(pair));
   return OkStatus();
 }
 

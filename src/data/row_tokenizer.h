@@ -23,7 +23,8 @@
 //
 // Text in capitals is supervised; with train_on_prompt all text is. Tokens after the last supervised one do not affect
 // the loss and are dropped. Text of weight 0 is not supervised, nor are empty answers. Rows longer than max_seq_len are
-// cut at the end; a row with nothing supervised left is dropped; both are counted.
+// cut at the end, or as TokenizeOptions::long_rows says; a row with nothing supervised left is dropped; all are
+// counted. What a text file holds is split in any case.
 //
 // Immutable after Create; Tokenize may be called from any thread.
 #pragma once
@@ -44,6 +45,7 @@
 #include "data/token_file.h"
 #include "data/tokenizer/tokenizer.h"
 #include "format/class_names.h"
+#include "format/long_rows.h"
 
 namespace temper {
 
@@ -54,6 +56,7 @@ struct TokenizeOptions {
   bool instructions_as_conversations = false;
   const Template* row_template = nullptr;  // for rows of RecordFormat::kFields; must outlive the tokenizer
   ChatOptions chat;                        // the template's input besides the messages
+  LongRows long_rows = LongRows::kSplit;
   // Rows are sequences that are judged as a whole (data/label.h).
   bool whole = false;
   bool ranked = false;                  // with `whole`: in pairs, of which the first is better
@@ -107,6 +110,8 @@ class RowTokenizer {
   Status TokenizeMessages(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   Result<Sample> TokenizeChat(const Record& record, const RenderedChat& chat, DataStatistics& statistics) const;
   Status TokenizeText(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
+  Status AddCut(int64_t length, Piece piece, OpenText text, std::vector<Sample>& samples,
+                DataStatistics& statistics) const;
   Status TokenizeFields(const Record& record, std::vector<Sample>& samples, DataStatistics& statistics) const;
   // What the template gets for a row; `variables` holds the row's own.
   ChatOptions ChatOptionsOf(const Record& record, OrderedJson* variables) const;
@@ -129,6 +134,8 @@ class RowTokenizer {
   Status CheckIds(std::span<const int32_t> tokens, const std::string& where) const;
   Status Finish(const Record& record, Sample sample, int64_t beyond, std::vector<Sample>& samples,
                 DataStatistics& statistics) const;
+  // Makes a row fit that is longer than max_seq_len. False: it is left out.
+  Result<bool> Shorten(const std::string& where, int64_t length, Sample& sample, DataStatistics& statistics) const;
   void Count(const Sample& sample, DataStatistics& statistics) const;
   bool SaysNothing(const RenderedChat& chat, size_t message) const;
   bool EndsTurn(int32_t id) const;

@@ -117,16 +117,16 @@ WeightMention FindWeight(std::string_view text, bool at_end) {
   return open;
 }
 
-bool HasWeights(Env& env, const std::string& path, int64_t max_rows, const RowColumns& columns,
+bool HasWeights(Env& env, const std::string& path, int64_t max_rows, const RowReading& reading,
                 const std::function<void(Bytes, Bytes)>& progress) {
   if (KindOfDataFile(path) == DataFileKind::kText) return false;
-  const auto reader = RecordReader::Open(env, path, columns);
+  const auto reader = RecordReader::Open(env, path, reading);
   if (!reader.ok()) return false;
-  const bool renamed = RenamesWeights(columns);
+  const bool renamed = RenamesWeights(reading.columns);
   if (const auto* names = (*reader)->names()) {
     if (!renamed && std::none_of(names->begin(), names->end(), EndsInWeightKey)) return false;
   } else if (const auto* header = (*reader)->columns()) {
-    if (columns.empty() && !MayHaveWeights(*header)) return false;
+    if (reading.columns.empty() && !MayHaveWeights(*header)) return false;
   } else if (!renamed &&
              max_rows == std::numeric_limits<int64_t>::max()) {  // else the first rows may be a small part of the file
     const auto text = TextStream::Open(env, path);

@@ -51,15 +51,29 @@ void Add(Env& env, const std::string& path, const std::string& name, Search& sea
   ++search.others;
 }
 
-// Adds what `pattern` matches below `folder`, which ends in '/' or is empty.
-void Match(Env& env, const std::string& folder, std::string_view pattern, Search& search) {
+// "**": any number of folders, also none. A link may lead back to a folder above.
+constexpr std::string_view kAnyFolders = "**";
+constexpr int kMostFolders = 32;
+
+// Adds what `pattern` matches below `folder`, which ends in '/' or is empty. `depth`: folders that "**" has led into.
+void Match(Env& env, const std::string& folder, std::string_view pattern, Search& search, int depth = 0) {
   const size_t slash = pattern.find('/');
   const std::string part(pattern.substr(0, slash));
   const bool last = slash == pattern.npos;
+  if (part == kAnyFolders && depth < kMostFolders) {
+    Match(env, folder, last ? "*" : pattern.substr(slash + 1), search, depth);
+    const auto names = env.List(folder.empty() ? "." : folder);
+    if (!names.ok()) return;
+    for (const std::string& name : *names) {
+      if (name.starts_with('.') || !env.IsFolder(folder + name)) continue;
+      Match(env, folder + name + "/", pattern, search, depth + 1);
+    }
+    return;
+  }
   if (!IsPattern(part)) {
     const std::string path = folder + part;
     if (last) return Add(env, path, part, search);
-    return Match(env, path + "/", pattern.substr(slash + 1), search);
+    return Match(env, path + "/", pattern.substr(slash + 1), search, depth);
   }
   const auto names = env.List(folder.empty() ? "." : folder);
   if (!names.ok()) return;
@@ -68,7 +82,7 @@ void Match(Env& env, const std::string& folder, std::string_view pattern, Search
     if (last) {
       Add(env, folder + name, name, search);
     } else if (env.IsFolder(folder + name)) {
-      Match(env, folder + name + "/", pattern.substr(slash + 1), search);
+      Match(env, folder + name + "/", pattern.substr(slash + 1), search, depth);
     }
   }
 }
@@ -106,6 +120,10 @@ Result<std::vector<std::string>> DataFilesOf(Env& env, const std::string& given,
   }
   if (!IsPattern(given)) return std::vector{given};
   Match(env, given.starts_with('/') ? "/" : "", std::string_view(given).substr(given.starts_with('/') ? 1 : 0), search);
+  if (given.find(kAnyFolders) != given.npos) {  // several ways may lead to a file
+    std::sort(search.files.begin(), search.files.end());
+    search.files.erase(std::unique(search.files.begin(), search.files.end()), search.files.end());
+  }
   if (!search.files.empty()) return search.files;
   const std::string folder = given.substr(0, given.rfind('/', given.find_first_of("*?[")) + 1);
   const bool exists = folder.empty() || env.IsFolder(folder);

@@ -48,6 +48,11 @@ TEST_F(DataFilePattern, APatternMatchesNamesOfFilesAndFolders) {
   EXPECT_EQ(Files("*/train.jsonl"), (Paths{"x/train.jsonl", "y/train.jsonl"}));
   EXPECT_EQ(Files("?/t*.jsonl"), (Paths{"x/train.jsonl", "y/test.jsonl", "y/train.jsonl"}));
   EXPECT_EQ(Files("[a].jsonl"), Paths{"[a].jsonl"}) << "a file of that name";
+  EXPECT_EQ(Files("**/t*.jsonl"), (Paths{"x/train.jsonl", "y/test.jsonl", "y/train.jsonl"}));
+  EXPECT_EQ(Files("**/*.jsonl"), (Paths{"[a].jsonl", "b.jsonl", "x/train.jsonl", "y/test.jsonl", "y/train.jsonl"}))
+      << "also in no folder";
+  EXPECT_EQ(Files("s/**"), (Paths{"s/test/data-0.arrow", "s/train/data-0.arrow"}));
+  EXPECT_EQ(Files("**/**/train.jsonl"), (Paths{"x/train.jsonl", "y/train.jsonl"})) << "each once";
 }
 
 TEST_F(DataFilePattern, OtherPathsStandForThemselves) {

@@ -224,7 +224,8 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
         f.row_tokens, fmt::join(f.lengths.train, ", "));
   }
   if (!f.lengths.why_not.empty()) {
-    text += fmt::format("lengths     all rows keep {} tokens: {}\n", f.row_tokens, f.lengths.why_not);
+    text += fmt::format("lengths     {}rows keep {} tokens{}: {}\n", f.lengths.eval.empty() ? "all " : "", f.row_tokens,
+                        f.lengths.eval.empty() ? "" : " in training", f.lengths.why_not);
   }
   const Cost cost = CostOfStep(train);
   if (f.pipeline) {

@@ -384,8 +384,25 @@ Seconds CalibrationTakes() {
   return {kDivision.v * divisions};
 }
 
+namespace {
+
+// A machine is measured for a minute: only if the result can be kept.
+Status CheckPlace(Env& env, const std::string& path) {
+  const std::string probe = path + ".probe";
+  Status can = env.CreateFolders(FolderOf(path));
+  if (can.ok()) can = WriteTextFileAtomically(env, probe, "");
+  if (can.ok()) return env.RemoveFile(probe);
+  return Status(can.code(),
+                fmt::format("the measured speeds of this machine are kept in {}: {}: set XDG_CACHE_HOME to a "
+                            "folder that can be written",
+                            path, can.message()));
+}
+
+}  // namespace
+
 Result<Cluster> CalibrateAndSave(Env& env) {
   TEMPER_ASSIGN_OR_RETURN(const std::string path, CalibrationPath());
+  TEMPER_RETURN_IF_ERROR(CheckPlace(env, path));
   TEMPER_ASSIGN_OR_RETURN(Cluster cluster, CalibrateThisMachine(env, FolderOf(path), [](const std::string& what) {
                             LogInfo("measuring   " + what);
                           }));

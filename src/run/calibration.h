@@ -21,7 +21,8 @@ Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
 // About how long that takes on an idle machine.
 Seconds CalibrationTakes();
 
-// Measures this machine, says so line by line, and saves the result: the file of CalibrationPath.
+// Measures this machine, says so line by line, and saves the result: the file of CalibrationPath. Error, before
+// anything is measured: that file cannot be written.
 Result<Cluster> CalibrateAndSave(Env& env);
 
 // A run on this machine, as its rates are measured. With several ranks, each is measured by its own process while the

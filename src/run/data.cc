@@ -34,12 +34,13 @@ bool AreTokens(Env& env, const std::vector<DataInput>& inputs) {
     const bool has_tokens =
         input.use == RowUse::kAnswers || input.use == RowUse::kLabels || input.use == RowUse::kSequences;
     if (!has_tokens) return false;
-    const auto rows = RecordReader::Open(env, input.path, input.columns, input.use);
+    const auto rows = RecordReader::Open(env, input.path, input.reading, input.use);
     return rows.ok() && (*rows)->format() == RecordFormat::kTokens;
   });
 }
 
 Result<Template> ReadRowTemplate(Env& env, const std::string& path) {
+  if (IsTemplateText(path)) return Template::Parse(path, "row_template");
   const auto source = ReadTextFile(env, path, kMaxChatTemplate);
   if (!source.ok()) return source.status().WithContext("--row_template");
   return Template::Parse(*source, path);
@@ -80,7 +81,7 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
     TEMPER_ASSIGN_OR_RETURN(row_template, ReadRowTemplate(env, request.row_template));
   }
   TEMPER_ASSIGN_OR_RETURN(const auto inputs,
-                          FindInputs(env, request.sources, request.columns, request.use, request.option));
+                          FindInputs(env, request.sources, request.reading, request.use, request.option));
   TEMPER_ASSIGN_OR_RETURN(data.tokenizer, TokenizerFor(env, model, inputs));
   TEMPER_ASSIGN_OR_RETURN(data.chat_template, model.LoadChatTemplate(data.tokenizer.get()));
   const int64_t vocab = model.model().facts().vocab;
@@ -108,6 +109,7 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
                    .instructions_as_conversations = !by_template && data.chat_template.has_value(),
                    .row_template = row_template ? &*row_template : nullptr,
                    .chat = chat,
+                   .long_rows = request.long_rows,
                    .whole = request.use == RowUse::kLabels || request.use == RowUse::kSequences ||
                             request.use == RowUse::kRanked,
                    .ranked = request.use == RowUse::kRanked,
@@ -161,7 +163,7 @@ Status CheckTokenizer(Env& env, const OpenedModel& model, const RunConfig& confi
   if (!data.row_template.empty()) TEMPER_RETURN_IF_ERROR(ReadRowTemplate(env, data.row_template).status());
   std::vector<DataInput> all;
   for (const auto& [option, sources] : {std::pair{"data", &data.data}, {"eval_data", &data.eval_data}}) {
-    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, data.columns, RowUseOf(config), option));
+    TEMPER_ASSIGN_OR_RETURN(const auto inputs, FindInputs(env, *sources, data.reading, RowUseOf(config), option));
     all.insert(all.end(), inputs.begin(), inputs.end());
   }
   return TokenizerFor(env, model, all).status();

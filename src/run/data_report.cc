@@ -94,6 +94,14 @@ void DescribeUnreadFields(const FieldFindings& fields) {
                       more > 0 ? fmt::format(" and {} more", more) : ""));
 }
 
+// A field that a row may lack is no mistake; one that no row has is, most likely, a wrong name.
+void WarnOfAbsentFields(const DataStatistics& s) {
+  for (const auto& [name, finding] : s.absent_fields.MostFrequent()) {
+    if (finding.count < s.rows - s.bad_rows) continue;
+    LogWarning(fmt::format("the row template prints {}, which no row has", Quoted(name)));
+  }
+}
+
 // Rows of several answers may be longer than the model's positions without one of these being so.
 void WarnOfLongParts(const TokenStore& store, int64_t positions) {
   int64_t longest = 0;
@@ -152,6 +160,7 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
         Counted(std::max<int64_t>(s.split_tokens - s.unsplit_tokens, 0), "token")));
   }
   DescribeUnreadFields(s.unread_fields);
+  WarnOfAbsentFields(s);
   if (s.unknown.count > 0) {
     std::string characters;
     for (const auto& [character, n] : s.unknown.MostFrequent()) characters += " " + character;
@@ -162,17 +171,22 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
   if (s.bad_rows > 0)
     LogWarning(fmt::format("{} skipped ({:.2f} %); the first: {}", Counted(s.bad_rows, "bad row"),
                            percent(s.bad_rows, s.rows), s.problems.empty() ? "" : s.problems.front()));
-  if (s.cut_rows > 0)
-    LogWarning(
-        fmt::format("cut at the end: {} ({:.2f} %) longer than max_seq_len, {} lost; {}", Counted(s.cut_rows, "row"),
-                    percent(s.cut_rows, s.rows), Counted(s.cut_tokens, "token"),
-                    max_seq_len < positions
-                        ? fmt::format("raise --max_seq_len (the model has {} positions), or split them", positions)
-                        : fmt::format("split them: the model has {} positions", positions)));
-  if (s.dropped_rows > 0)
+  const std::string remedy =
+      max_seq_len < positions
+          ? fmt::format("raise --max_seq_len (the model has {} positions), or split them", positions)
+          : fmt::format("split them: the model has {} positions", positions);
+  if (s.cut_rows > 0) {
+    LogWarning(fmt::format("cut: {} ({:.2f} %) longer than max_seq_len, {} lost; {}", Counted(s.cut_rows, "row"),
+                           percent(s.cut_rows, s.rows), Counted(s.cut_tokens, "token"), remedy));
+  }
+  if (s.left_out_rows > 0) {
+    LogWarning(fmt::format("left out: {} ({:.2f} %) longer than max_seq_len; {}", Counted(s.left_out_rows, "row"),
+                           percent(s.left_out_rows, s.rows), remedy));
+  }
+  if (s.dropped_rows > 0) {
     LogWarning(fmt::format("dropped: {} ({:.2f} %) {}", Counted(s.dropped_rows, "row"), percent(s.dropped_rows, s.rows),
-                           judged ? "with nothing to judge, or longer than max_seq_len"
-                                  : "without supervised tokens (within max_seq_len)"));
+                           judged ? "with nothing to judge" : "without supervised tokens (within max_seq_len)"));
+  }
   const auto warn = [](const char* what, const Finding& finding, const char* noun, const char* which) {
     if (finding.count == 0) return;
     LogWarning(fmt::format("{}: {}{}; the first: {}", what, Counted(finding.count, noun), which, finding.first));

@@ -21,7 +21,7 @@ RowUse RowUseOf(const RunConfig& config) {
 
 DataRequest TrainingData(const RunConfig& config) {
   return {.sources = config.data.data,
-          .columns = config.data.columns,
+          .reading = config.data.reading,
           .use = RowUseOf(config),
           .max_seq_len = *config.data.max_seq_len,
           .train_on_prompt = config.data.train_on_prompt,
@@ -30,11 +30,18 @@ DataRequest TrainingData(const RunConfig& config) {
           .chat_template_kwargs = config.data.chat_template_kwargs,
           .row_template = config.data.row_template,
           .reasoning_turns = config.data.reasoning_turns,
+          .long_rows = config.data.long_rows,
           .threads = static_cast<int>(*config.machine.threads),
           .cache = config.data.data_cache};
 }
 
-Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowColumns& columns, RowUse use,
+RowReading Combined(const RowReading& of_run, const DataSource& source) {
+  return {.columns = Combined(of_run.columns, source.columns),
+          .roles = Combined(of_run.roles, source.roles),
+          .separator = of_run.separator};
+}
+
+Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, const RowReading& reading, RowUse use,
                                           const char* option) {
   std::vector<DataInput> inputs;
   for (const DataSource& source : sources) {
@@ -45,9 +52,9 @@ Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, 
       return InvalidArgument(
           fmt::format("--{} {}: max_samples counts rows, and a text file is one document: remove it", option, path));
     }
-    if (!source.columns.empty() && KindOfDataFile(path) == DataFileKind::kText) {
-      return InvalidArgument(
-          fmt::format("--{} {}: a text file is one document and has no columns: remove them", option, path));
+    if (!(source.columns.empty() && source.roles.empty()) && KindOfDataFile(path) == DataFileKind::kText) {
+      return InvalidArgument(fmt::format("--{} {}: a text file is one document and has no {}: remove them", option,
+                                         path, source.columns.empty() ? "roles" : "columns"));
     }
     if (!env.IsFile(path) && !env.IsFolder(path) && path.find(',') != std::string::npos) {
       return NotFound(
@@ -55,7 +62,7 @@ Result<std::vector<DataInput>> FindInputs(Env& env, const DataSources& sources, 
     }
     inputs.push_back({.path = std::move(path)});
     inputs.back().use = use;
-    inputs.back().columns = Combined(columns, source.columns);
+    inputs.back().reading = Combined(reading, source);
     if (source.max_samples) inputs.back().max_rows = *source.max_samples;
   }
   return inputs;

@@ -4,6 +4,7 @@
 
 #include "data/open_rows.h"
 #include "data/record.h"
+#include "data/role_map.h"
 #include "format/json.h"
 #include "format/text_stream.h"
 
@@ -36,10 +37,11 @@ OrderedJson Others(const OrderedJson& row, const Record& record) {
   return others;
 }
 
-Result<Prompt> PromptOf(OrderedJson row, const std::string& where) {
+Result<Prompt> PromptOf(OrderedJson row, const std::string& where, const RowReading& reading) {
+  RenameRoles(reading.roles, row);
   AddMissingAnswer(row);
   TEMPER_ASSIGN_OR_RETURN(const RecordFormat format, DetectFormat(row, where));
-  TEMPER_ASSIGN_OR_RETURN(Record record, MakeRecord(row, format, where));
+  TEMPER_ASSIGN_OR_RETURN(Record record, MakeRecord(row, format, where, reading.separator));
   Prompt prompt{.where = where, .others = Others(row, record)};
   prompt.variables = std::move(record.template_variables);
   switch (record.kind) {
@@ -84,7 +86,7 @@ Result<std::vector<Prompt>> ReadLines(Env& env, const std::string& path) {
 
 }  // namespace
 
-Result<std::vector<Prompt>> ReadPrompts(Env& env, const std::string& path) {
+Result<std::vector<Prompt>> ReadPrompts(Env& env, const std::string& path, const RowReading& reading) {
   std::vector<Prompt> prompts;
   if (path.ends_with(".txt")) {
     TEMPER_ASSIGN_OR_RETURN(prompts, ReadLines(env, path));
@@ -97,7 +99,7 @@ Result<std::vector<Prompt>> ReadPrompts(Env& env, const std::string& path) {
       TEMPER_RETURN_IF_ERROR(row.error);
       const std::string where = fmt::format("{} {}", path, PlaceOfRow(rows->layout(), row));
       TEMPER_ASSIGN_OR_RETURN(OrderedJson parsed, ParseOrderedJson(row.text, where));
-      TEMPER_ASSIGN_OR_RETURN(prompts.emplace_back(), PromptOf(std::move(parsed), where));
+      TEMPER_ASSIGN_OR_RETURN(prompts.emplace_back(), PromptOf(std::move(parsed), where, reading));
     }
   }
   if (prompts.empty()) return InvalidArgument(path + " has no prompts");

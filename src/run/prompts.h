@@ -10,6 +10,7 @@
 #include "base/env.h"
 #include "base/status.h"
 #include "format/json.h"
+#include "format/row_reading.h"
 
 namespace temper {
 
@@ -24,8 +25,9 @@ struct Prompt {
   OrderedJson system, others;
 };
 
-// In the order of the file. Errors: a row without a prompt, one of tokens, no prompts at all.
-Result<std::vector<Prompt>> ReadPrompts(Env& env, const std::string& path);
+// In the order of the file. `reading`: what its speakers are called, what stands between the fields of a prompt.
+// Errors: a row without a prompt, one of tokens, no prompts at all.
+Result<std::vector<Prompt>> ReadPrompts(Env& env, const std::string& path, const RowReading& reading = {});
 
 // A prompt and its answer as a row of data: {"system", "prompt", "completion"}, or {"messages", "tools"} with the
 // answer as the last message; then what else the prompt's row had. Read as data for training it gives the same

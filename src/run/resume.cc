@@ -10,6 +10,7 @@
 #include "checkpoint/training_state.h"
 #include "config/run_options.h"
 #include "config/validate.h"
+#include "data/template/jinja.h"
 #include "format/quoted.h"
 #include "run/products_of_run.h"
 #include "run/rates_of_run.h"
@@ -203,10 +204,12 @@ Status ResumePoint::CheckData(const std::string& fingerprint, const RunConfig& r
   const std::string &before = config_.data.row_template, &now = resolved.data.row_template;
   std::string what = "chat template";
   if (before != now) {
-    const auto shown = [](const std::string& file) { return file.empty() ? "none" : ShellWord(file); };
+    const auto shown = [](const std::string& file) {
+      return file.empty() ? "none" : IsTemplateText(file) ? "a text" : ShellWord(file);
+    };
     what = fmt::format("--row_template, then {} and now {},", shown(before), shown(now));
   } else if (!now.empty()) {
-    what = "--row_template " + ShellWord(now);
+    what = IsTemplateText(now) ? "row_template" : "--row_template " + ShellWord(now);
   }
   return InvalidArgument(
       fmt::format("{}: the data is not what this run was trained on so far: {} has changed (or the tokenizer or "

@@ -36,6 +36,7 @@ Result<std::string> TokenKey(Env& env, const OpenedModel& model, const DataReque
       key += "reasoning of last turns\n";
     if (sources.find("strftime_now") != std::string::npos) key += "date " + request.template_date + "\n";
   }
+  if (t.long_rows != LongRows::kSplit) key += fmt::format("long rows {}\n", static_cast<int>(t.long_rows));
   if (request.use == RowUse::kPairs) key += "pairs\n";
   if (t.rated) key += "rated\n";
   if (t.whole) key += fmt::format("sequences, pad {}\n", t.pad ? fmt::format("{}", *t.pad) : "none");
@@ -50,9 +51,12 @@ Result<std::string> TokenKey(Env& env, const OpenedModel& model, const DataReque
     const std::filesystem::path name(WithoutCompression(input.path));  // says how the file is read
     TEMPER_RETURN_IF_ERROR(add("data " + Quoted(name.extension().string()), input.path));
     if (input.max_rows != DataInput().max_rows) key += fmt::format("its first {} rows\n", input.max_rows);
-    for (const RowColumn& column : input.columns) {
-      key += fmt::format("its {} from {}\n", column.field, DumpJson(OrderedJson(column.column), -1, /*ascii=*/true));
+    const auto quoted = [](const std::string& text) { return DumpJson(OrderedJson(text), -1, /*ascii=*/true); };
+    for (const RowColumn& column : input.reading.columns) {
+      key += fmt::format("its {} from {}\n", column.field, quoted(column.column));
     }
+    for (const RowRole& role : input.reading.roles) key += fmt::format("its {} is {}\n", role.role, quoted(role.name));
+    if (input.reading.separator != kParagraph) key += fmt::format("joined by {}\n", quoted(input.reading.separator));
   }
   return key;
 }

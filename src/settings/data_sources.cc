@@ -15,7 +15,7 @@ std::string PathsOf(const DataSources& sources) {
 
 bool SameUse(const DataSources& a, const DataSources& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const DataSource& x, const DataSource& y) {
-    return x.passes == y.passes && x.max_samples == y.max_samples && x.columns == y.columns;
+    return x.passes == y.passes && x.max_samples == y.max_samples && x.columns == y.columns && x.roles == y.roles;
   });
 }
 

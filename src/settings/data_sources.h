@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "format/row_columns.h"
+#include "format/row_reading.h"
 
 namespace temper {
 
@@ -16,6 +16,7 @@ struct DataSource {
   double passes = 1;                   // how often an epoch sees each of its samples (data/packing.h)
   std::optional<int64_t> max_samples;  // only its first rows are used
   RowColumns columns = {};             // from which its fields are read; they go before the run's
+  RowRoles roles = {};                 // what its speakers are called; likewise
   std::string split = {};              // of a folder or a data set, whose files of it alone are meant; "": not said
   bool operator==(const DataSource&) const = default;
 };
@@ -24,7 +25,8 @@ using DataSources = std::vector<DataSource>;
 // The paths, for people: "a.jsonl, b.jsonl".
 std::string PathsOf(const DataSources& sources);
 
-// Whether two lists use their files in the same way, wherever these are: the same passes, max_samples and columns.
+// Whether two lists use their files in the same way, wherever these are: the same passes, max_samples, columns and
+// roles.
 bool SameUse(const DataSources& a, const DataSources& b);
 
 }  // namespace temper

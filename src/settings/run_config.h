@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "format/long_rows.h"
 #include "format/lora_config.h"
 #include "objective/objective.h"
 #include "settings/cadence.h"
@@ -72,7 +73,7 @@ struct RunConfig {
   struct Data {
     DataSources data, eval_data;
     std::string split;                   // of folders and data sets in `data` that have several
-    RowColumns columns;                  // from which fields of rows are read, of all files
+    RowReading reading;                  // how rows are read, of all files
     double eval_fraction = 0;            // of `data`, held out
     std::optional<int64_t> max_seq_len;  // tokens of a row
     bool packing = true;
@@ -81,8 +82,9 @@ struct RunConfig {
     std::string data_cache;           // the folder that keeps the tokens; empty: the output folder, for training
     std::string chat_template;        // a name or a file; empty: the model's own
     JsonObject chat_template_kwargs;  // variables for the chat template
-    std::string row_template;         // a file that makes a text of the fields of any row, instead of the formats
+    std::string row_template;  // makes a text of the fields of any row, instead of the formats: a file, or itself
     ReasoningTurns reasoning_turns = ReasoningTurns::kAll;
+    LongRows long_rows = LongRows::kSplit;
     std::string template_date;  // YYYY-MM-DD, today's date for the chat template; saved, so that a run can be repeated
     // Not an option: whether rows have weights (data/weight_search.h: HasWeights). Resolve takes it from the facts,
     // because the compiled Program depends on it.

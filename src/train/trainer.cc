@@ -256,7 +256,7 @@ Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<cons
       rows_of_way_(RowsOfWays(packing.max_seq_len, shorter)),
       kl_(kl) {
   packing_.Pack(0, 0);
-  TEMPER_CHECK(shorter.empty() || peers.communicator == nullptr) << "shorter rows of several ranks";
+  TEMPER_CHECK(shorter.empty() || peers.context_ranks * peers.stages == 1) << "shorter rows of ranks that share rows";
   for (const ShorterRowsExecutor& one : executors_) {
     shorter_.emplace_back(*one.executor, 1, objective.reports, classes > 0 ? kPredictionOutput : nullptr);
   }
@@ -280,7 +280,9 @@ Result<EvaluationReport> Evaluator::Run(const std::function<bool()>& stop,
     if (progress) progress(all_first, packing_.rows());
     const int64_t first = std::min(all_first + peers_.data_rank * rows, packing_.rows());
     const int64_t filled = std::min(rows, packing_.rows() - first);
-    const size_t way = ShortestThatHolds(rows_of_way_, LongestRow(store_, packing_, first, filled));
+    // All ranks run the same Program: that of the longest row of any.
+    const int64_t of_all = std::min(rows * peers_.data_ranks, packing_.rows() - all_first);
+    const size_t way = ShortestThatHolds(rows_of_way_, LongestRow(store_, packing_, all_first, of_all));
     HostBatches& batch = way == 0 ? batch_ : shorter_[way - 1];
     own += FillBatch(store_, packing_, first, filled, batch.tokens_per_micro_batch(), batch.columns(0),
                      PartOf(peers_, rows_of_way_[way]), values);

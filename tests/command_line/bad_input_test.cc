@@ -343,7 +343,7 @@ TEST_F(BadInput, ATokenWithoutAnEmbeddingIsAnErrorIfUsed) {
 
 TEST_F(BadInput, OverlongRowsAreCutAndCounted) {
   ExpectEnd(Temper(Train({"--max_seq_len", "60", "--max_steps", "1"})), 0,
-            {"cut at the end: ", "rows (", "longer than max_seq_len", "tokens lost; raise --max_seq_len"});
+            {"cut: ", "rows (", "longer than max_seq_len", "tokens lost; raise --max_seq_len"});
 }
 
 // The embedding of one token is NaN: the row with that token gives a NaN loss, and the error names it.

@@ -139,6 +139,72 @@ TEST_F(DataFiles, ColumnsWithOtherNamesTrainAsTheirFields) {
             2, {"no row has the column 'a.txt'", "did you mean 'a.text'?"});
 }
 
+TEST_F(DataFiles, SpeakersWithOtherNamesTrainAsTheirRoles) {
+  const auto row = [](const char* user, const char* assistant) {
+    return fmt::format(R"({{"messages": [{{"role": "{}", "content": "Who?"}}, {{"role": "{}", "content": "I."}}]}})",
+                       user, assistant) +
+           "\n";
+  };
+  Spill("plain.jsonl", row("user", "assistant") + row("user", "assistant"));
+  Spill("named.jsonl", row("customer", "agent") + row("user", "bot"));
+  const Arguments zephyr = {"--chat_template", "zephyr"};
+  ASSERT_EQ(Temper(Train(With({"--data", "plain.jsonl", "--output_dir", "plain"}, zephyr))).code, 0);
+  const Arguments named = {"--data", "named.jsonl", "--roles", "user=customer,assistant=agent,assistant=bot"};
+  ExpectEnd(Temper(Train(With(With({"--output_dir", "out"}, named), zephyr))), 0, {"named.jsonl: 2 rows of messages"});
+  EXPECT_EQ(Slurp("plain/adapter_model.safetensors"), Slurp("out/adapter_model.safetensors"));
+  const Ended evaluated = Temper({"eval", "out", "--data", "named.jsonl"});
+  ExpectEnd(evaluated, 0, {"roles       user=customer, assistant=agent, assistant=bot, as in out/run.yaml"});
+  EXPECT_EQ(evaluated.out, Temper({"eval", "out", "--data", "plain.jsonl"}).out);
+  ExpectEnd(Temper(Train(With({"--data", "named.jsonl", "--resume"}, {"--roles", "user=customer,assistant=agent"}))), 2,
+            {"trained with other settings: roles {user: customer, assistant: [agent, bot]}"});
+  ExpectEnd(Temper(Train(With({"--data", "named.jsonl", "--output_dir", "o"}, zephyr))), 2,
+            {"named.jsonl line 1", "unknown role 'customer'", "--roles user=NAME"});
+  ExpectEnd(Temper(Train(With({"--output_dir", "o", "--data", "named.jsonl", "--roles", "usr=a"}, zephyr))), 2,
+            {"did you mean 'user'?"});
+}
+
+// The separator is the run's, also where its result is measured.
+TEST_F(DataFiles, FieldsOfAPromptAreJoinedAsSaid) {
+  Spill("joined.jsonl", R"({"instruction": "Who\nis it?", "output": "I."})"
+                        "\n");
+  Spill("fields.jsonl", R"({"instruction": "Who", "input": "is it?", "output": "I."})"
+                        "\n");
+  ASSERT_EQ(Temper(Train({"--data", "joined.jsonl", "--output_dir", "joined"})).code, 0);
+  ASSERT_EQ(Temper(Train({"--data", "fields.jsonl", "--prompt_separator", "\\n", "--output_dir", "out"})).code, 0);
+  EXPECT_EQ(Slurp("joined/adapter_model.safetensors"), Slurp("out/adapter_model.safetensors"));
+  const Ended evaluated = Temper({"eval", "out", "--data", "fields.jsonl"});
+  ExpectEnd(evaluated, 0, {R"(separator   "\n", as in out/run.yaml)"});
+  EXPECT_EQ(evaluated.out, Temper({"eval", "out", "--data", "joined.jsonl"}).out);
+  const auto answer = [&](const char* prompts) {
+    return Temper({"generate", "out", "--prompts", prompts, "--max_new_tokens", "4", "--temperature", "0"});
+  };
+  ExpectEnd(answer("fields.jsonl"), 0, {R"(separator   "\n", as in out/run.yaml)"});
+  EXPECT_EQ(answer("fields.jsonl").out, answer("joined.jsonl").out);
+  EXPECT_NE(answer("fields.jsonl").out.find(R"("Who\nis it?")"), std::string::npos) << answer("fields.jsonl").out;
+}
+
+TEST_F(DataFiles, LongRowsAreCountedLeftOutOrRefused) {
+  std::string rows = Json({{"prompt", std::string(400, 'q')}, {"completion", " I."}}).dump() + "\n";
+  for (int i = 0; i < 60; ++i) rows += Json({{"prompt", "Who?"}, {"completion", fmt::format(" {}.", i)}}).dump() + "\n";
+  Spill("long.jsonl", rows);
+  const auto end = [&](const char* long_rows) {
+    return Temper({"data", "preview", kModel, "--data", "long.jsonl", "--max_seq_len", "96", "--long_rows", long_rows});
+  };
+  ExpectEnd(end("split"), 0,
+            {"cut: 1 row (1.64 %) longer than max_seq_len", "dropped: 1 row (1.64 %) without supervised"});
+  const Ended proportional = end("proportional");
+  ExpectEnd(proportional, 0, {"cut: 1 row (1.64 %) longer than max_seq_len"});
+  EXPECT_EQ(proportional.err.find("dropped"), proportional.err.npos) << "the answer is kept";
+  ExpectEnd(end("drop"), 0, {"left out: 1 row (1.64 %) longer than max_seq_len; raise --max_seq_len"});
+  ExpectEnd(end("error"), 1, {"long.jsonl line 1: the row has ", "max_seq_len is 96", "--long_rows cut or drop"});
+  ExpectEnd(end("truncate"), 2, {"split, cut, proportional, drop, error"});
+  for (const auto& [task, long_rows] :
+       {std::pair{"dpo", "proportional"}, {"reward", "cut"}, {"classify", "proportional"}}) {
+    ExpectEnd(Temper(Train({"--data", "d.jsonl", "--output_dir", "o", "--task", task, "--long_rows", long_rows})), 2,
+              {fmt::format("task: {} has no use for long_rows: {}", task, long_rows)});
+  }
+}
+
 // What train and plan take: to look at its data, and to measure what it has trained.
 TEST_F(DataFiles, TheFileOfARunStandsForItsModelItsDataAndItsOptions) {
   Spill("named.jsonl", "{\"frage\": \"Who?\", \"a\": \" I.\"}\n{\"frage\": \"Why?\", \"a\": \" So.\"}\n");
@@ -188,6 +254,23 @@ TEST_F(DataFiles, RowsOfAnyFormatTrainByATemplate) {
   }
   ExpectEnd(Temper(With({"eval", kModel, "--chat_template", "alpaca"}, own)), 2,
             {"both row_template and chat_template are set"});
+  const Ended evaluated = Temper({"eval", "out", "--data", "own.jsonl"});
+  ExpectEnd(evaluated, 0, {"rows        by the row_template in out/run.yaml"});
+  EXPECT_EQ(evaluated.err.find("no row has"), evaluated.err.npos) << evaluated.err;
+  const auto printed = [&](const std::string& row) {
+    return Temper({"eval", kModel, "--data", "own.jsonl", "--row_template", row});
+  };
+  ExpectEnd(printed("{{ frag }} {{ a.txt }}{{ a.text }}"), 0,
+            {"the row template prints 'frag', which no row has", "the row template prints 'a.txt', which no row has"});
+  EXPECT_EQ(evaluated.out, Temper({"eval", "out", "--data", "plain.jsonl"}).out);
+  // The template itself does, too.
+  const Arguments itself = {"--data", "own.jsonl", "--row_template", Slurp("row.jinja")};
+  ASSERT_EQ(Temper(Train(With({"--output_dir", "itself"}, itself))).code, 0);
+  EXPECT_EQ(Slurp("plain/adapter_model.safetensors"), Slurp("itself/adapter_model.safetensors"));
+  ExpectEnd(Temper({"train", "itself/run.yaml", "--resume", "--max_steps", "5"}), 0,
+            {"/itself/checkpoint-4 at step 4"});
+  ExpectEnd(Temper(Train(With({"--output_dir", "x"}, {"--data", "own.jsonl", "--row_template", "{{ frage"}))), 2,
+            {"row_template, line 1"});
   Spill("row.jinja", "{{ frage");
   ExpectEnd(Temper(Train(With({"--output_dir", "x"}, own))), 2, {"row.jinja, line 1"});
 }

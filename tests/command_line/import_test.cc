@@ -286,6 +286,36 @@ TEST_F(Import, ARecipeForWhatIsNotTrainedBecomesARunOnlyIfToldSo) {
                "training, and the file has none that is translated"});
 }
 
+// A recipe with names of speakers, a join, a style and a way with long rows of its tool: all four train, by import
+// alone.
+TEST_F(Import, WhatTheToolMakesOfRowsComesAlong) {
+  ASSERT_TRUE(PosixEnv().CreateFolders(Path("data")).ok());
+  Spill("talk.jsonl", R"({"chat": [{"who": "customer", "said": "Hi"}, {"who": "agent", "said": "Yo"}]})"
+                      "\n");
+  Spill("alpaca.json", R"([{"instruction": "Add.", "input": "1 2", "output": "3"}])");
+  Spill("own.jsonl", R"({"q": "Who?", "a": "I."})"
+                     "\n");
+  Spill("data/dataset_info.json", R"({"talk": {"file_name": "../talk.jsonl", "formatting": "sharegpt",
+      "columns": {"messages": "chat"}, "tags": {"role_tag": "who", "content_tag": "said", "user_tag": "customer",
+      "assistant_tag": "agent"}}, "add": {"file_name": "../alpaca.json"}})");
+  const std::string of_all = "max_steps: 1\noutput_dir: out\n";
+  Spill("factory.yaml",
+        "model_name_or_path: " + kModel + "\nstage: sft\ndataset: talk,add\ntemplate: zephyr\n" + of_all);
+  ExpectLines(Imported("factory.yaml"),
+              {"prompt_separator: \"\\n\"  # dataset", "long_rows: proportional  # as LLaMA-Factory cuts rows"});
+  ExpectEnd(Temper({"data", "preview", "run.yaml"}), 0, {});
+  ExpectEnd(Temper({"train", "run.yaml"}), 0, {"done        1 step"});
+  const std::string axolotl = "base_model: " + kModel + "\nadapter: lora\nsequence_len: 256\n" + of_all;
+  Spill("own.yml", axolotl +
+                       "datasets:\n- path: own.jsonl\n  type: {field_instruction: q, field_output: a, format: "
+                       "'Q: {instruction} A: ', no_input_format: 'Q: {instruction} A: '}\n");
+  Imported("own.yml");
+  const Ended shown = Temper({"data", "preview", "run.yaml"});
+  ExpectEnd(shown, 0, {"1 row of fields of the row template"});
+  EXPECT_NE(shown.out.find("Q: Who? A: [[I."), shown.out.npos) << shown.out;
+  ExpectEnd(Temper({"train", "run.yaml", "--overwrite"}), 0, {"done        1 step"});
+}
+
 TEST_F(Import, AFileIsReplacedOnlyIfToldSo) {
   Spill("sft.yaml", "model_name_or_path: " + kModel + "\ndataset_name: d.jsonl\nmax_length: 128\n");
   Spill("mine.yaml", "seed: 7\n");

@@ -269,6 +269,36 @@ TEST_F(Plan, PrintsWhatTheDocsShow) {
   EXPECT_GT(shown, 20);
 }
 
+// Weights that come from host and disk: the less of them, the faster. A step that computes most of the time has no such
+// remedy.
+TEST_F(Plan, NamesTheBasesThatWouldMakeAStepOfMinutesFaster) {
+  const Arguments slow = {"plan",
+                          "--model",
+                          "llama-3.2-1b",
+                          "--cluster",
+                          "RTX3090-24",
+                          "--gradient_accumulation_steps",
+                          "256",
+                          "--per_device_train_batch_size",
+                          "1",
+                          "--max_seq_len",
+                          "128",
+                          "--memory.device",
+                          "1GiB",
+                          "--memory.host",
+                          "1GiB"};
+  const Ended ended = Temper(slow);
+  ExpectEnd(ended, 0, {});
+  EXPECT_NE(ended.out.find("\nslow        a step takes 1 m "), std::string::npos) << ended.out;
+  for (const char* base : {"\n  --base_dtype int8  ", "\n  --base_dtype nf4   "}) {
+    EXPECT_NE(ended.out.find(base), std::string::npos) << base << ended.out;
+  }
+  const Ended busy = Temper({"plan", "--model", "llama-3.2-1b", "--cluster", "RTX3090-24",
+                             "--gradient_accumulation_steps", "512", "--per_device_train_batch_size", "1"});
+  EXPECT_NE(busy.out.find("\nslow        a step takes "), std::string::npos) << busy.out;
+  EXPECT_EQ(busy.out.find("settings that would be faster"), std::string::npos) << busy.out;
+}
+
 // The docs' plan on eight devices shows the suggestion.
 TEST_F(Plan, SuggestsNoSearchToOneDevice) {
   const Ended ended = Temper({"plan", "--model", kModel, "--cluster", "RTX3090-24"});

@@ -123,5 +123,17 @@ TEST_F(Rates, RanksMeasureTogetherAndChooseByTheSame) {
   EXPECT_NE(Slurp("out/checkpoint-4/rates.yaml").find("name: 2 ranks of 1 thread"), std::string::npos);
 }
 
+// Measuring takes a minute: where the result cannot be kept, nothing is measured.
+TEST_F(Rates, AMachineIsMeasuredOnlyWhereTheResultCanBeKept) {
+  Spill("file", "");
+  setenv("XDG_CACHE_HOME", Path("file").c_str(), 1);
+  for (const Arguments& line : {Arguments{"plan", "--model", kModel, "--cluster", "this"}, {"doctor", "--calibrate"}}) {
+    const Ended ended = Temper(line);
+    ExpectEnd(ended, 1, {"the measured speeds of this machine are kept in ", "set XDG_CACHE_HOME to a folder"});
+    EXPECT_EQ(ended.err.find("rank of"), std::string::npos) << ended.err;
+  }
+  unsetenv("XDG_CACHE_HOME");
+}
+
 }  // namespace
 }  // namespace temper::program::rates_test

@@ -75,6 +75,31 @@ TEST_F(RowLengthsOfRuns, DropoutDrawsAsInWholeRows) {
   ExpectEnd(several, 0, {"rows keep 256 tokens in training: dropout and noise"});
 }
 
+// Ranks with rows of their own evaluate in the length of the longest row of any.
+TEST_F(RowLengthsOfRuns, SeveralRanksEvaluateInShorterRows) {
+  for (const char* mesh : {"dp", "fsdp"}) {
+    SCOPED_TRACE(mesh);
+    const Arguments options = {
+        "--nprocs", "2", std::string("--mesh.") + mesh, "2", "--per_device_train_batch_size", "1", "--overwrite"};
+    const Ended shorter = Temper(Run("shorter", options));
+    ExpectEnd(shorter, 0, {"rows keep 256 tokens in training: what several ranks exchange"});
+    ExpectEnd(Temper(Run("whole", With(options, {"--memory.device", "8GiB"}))), 0,
+              {"rows keep 256 tokens: where memory"});
+    const std::vector<Json> got = Rows(Path("shorter")), want = Rows(Path("whole"));
+    ASSERT_EQ(got.size(), want.size());
+    int evaluations = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_EQ(got[i].value("loss", 0.0), want[i].value("loss", 0.0)) << "rows of training are as long";
+      if (!want[i].contains("eval_loss")) continue;
+      ++evaluations;
+      const double expected = want[i]["eval_loss"].get<double>();
+      EXPECT_NEAR(got[i]["eval_loss"].get<double>(), expected, 1e-5 * expected);
+      EXPECT_EQ(got[i]["eval_tokens"], want[i]["eval_tokens"]);
+    }
+    EXPECT_GT(evaluations, 1);
+  }
+}
+
 TEST_F(RowLengthsOfRuns, AResumeIsExact) {
   ExpectSameIfStopped(folder(),
                       Run("out", {"--max_steps", "8", "--gradient_accumulation_steps", "3", "--eval_strategy", "no",
@@ -92,7 +117,7 @@ TEST_F(RowLengthsOfRuns, ThePlanSaysThem) {
   };
   EXPECT_NE(plan({}).find("lengths     256, 128, 64: "), std::string::npos) << plan({});
   const std::string mesh = plan({"--nprocs", "2", "--mesh.dp", "2"});
-  EXPECT_NE(mesh.find("all rows keep 256 tokens: several ranks"), std::string::npos) << mesh;
+  EXPECT_NE(mesh.find("rows keep 256 tokens in training: what several ranks"), std::string::npos) << mesh;
   EXPECT_EQ(plan({"--packing", "true"}).find("lengths "), std::string::npos);
 }
 

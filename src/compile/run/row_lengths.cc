@@ -20,11 +20,19 @@ RowLengths RowLengthsOf(const ModelFacts& facts, const RunConfig& config, const 
   RowLengths lengths;
   const std::vector<int64_t> shorter = ShorterRows(*config.data.max_seq_len);
   if (config.data.packing || shorter.empty()) return lengths;
-  if (mesh.ranks() > 1) lengths.why_not = "several ranks would have to agree on it";
+  // Ranks that have whole rows know which of all is the longest. What they exchange in the background goes over from
+  // one micro-batch of a step to the next, of an evaluation it does not.
+  const bool whole = AxisSet{Axis::kDp, Axis::kFsdp}.HasAll(mesh.axes());
+  constexpr char kOfRanks[] = "what several ranks exchange is planned over a whole step";
+  if (!whole) lengths.why_not = kOfRanks;
   if (config.machine.device == DeviceChoice::kGpu) lengths.why_not = "on a GPU a step is one recorded schedule";
   if (facts.experts > 0) lengths.why_not = "what a step says of its experts comes from one Program";
   if (!lengths.why_not.empty()) return lengths;
   lengths.eval = shorter;
+  if (mesh.ranks() > 1) {
+    lengths.why_not = kOfRanks;
+    return lengths;
+  }
   const bool draws = config.lora.dropout > 0 || config.regularisation.neftune_noise_alpha > 0;
   if (draws && config.batch.per_device_train_batch_size > 1) {
     const RunConfig::Batch& batch = config.batch;

@@ -55,8 +55,18 @@ TEST_F(OfARun, RanksGpusAndExpertsKeepTheLongest) {
   config_.machine.device = DeviceChoice::kGpu;
   EXPECT_TRUE(Of().train.empty() && Of().eval.empty());
   config_.machine.device = DeviceChoice::kCpu;
-  mesh_.set_size(Axis::kDp, 2);
+  mesh_.set_size(Axis::kTp, 2);
   EXPECT_TRUE(Of().train.empty() && Of().eval.empty());
+}
+
+TEST_F(OfARun, RanksOfWholeRowsEvaluateInShorterOnes) {
+  mesh_.set_size(Axis::kDp, 2);
+  mesh_.set_size(Axis::kFsdp, 2);
+  EXPECT_TRUE(Of().train.empty());
+  EXPECT_EQ(Of().eval.size(), 3u);
+  EXPECT_NE(Of().why_not, "");
+  mesh_.set_size(Axis::kPp, 2);
+  EXPECT_TRUE(Of().eval.empty());
 }
 
 }  // namespace

@@ -200,8 +200,8 @@ Status ChatTemplate::CheckRoles(const OrderedJson& messages) const {
                                t.source().find(fmt::format("\"{}", name)) != std::string::npos);
     };
     if (usual || names_it(default_) || (tool_use_ && names_it(*tool_use_))) continue;
-    return InvalidArgument(
-        fmt::format("message {}: unknown role {}; known are {}", i + 1, Quoted(role), fmt::join(kUsual, ", ")));
+    return InvalidArgument(fmt::format("message {}: unknown role {}; known are {} (--roles user=NAME says who speaks)",
+                                       i + 1, Quoted(role), fmt::join(kUsual, ", ")));
   }
   return OkStatus();
 }

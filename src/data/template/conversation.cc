@@ -39,8 +39,8 @@ Status CheckRole(const std::string& role, const std::string& where) {
   if (role == "user" || role == "assistant") return OkStatus();
   const auto* known = std::find_if(kRoles.begin(), kRoles.end(), [&](const auto& r) { return r.first == role; });
   if (known == kRoles.end() || (known->second != "user" && known->second != "assistant")) return OkStatus();
-  return Corrupt(
-      fmt::format("{}: the role \"{}\" is called \"{}\" in messages: rename it", where, role, known->second));
+  return Corrupt(fmt::format("{0}: the role \"{1}\" is called \"{2}\" in messages: --roles {2}={1} reads it so", where,
+                             role, known->second));
 }
 
 // JSON within a text of the row.
@@ -156,7 +156,8 @@ Result<OrderedJson> MessagesFromShareGpt(const OrderedJson& turns, const std::st
     if (role == kRoles.end()) {
       std::string known;
       for (const auto& [speaker, as] : kRoles) known += fmt::format("{}{}", known.empty() ? "" : ", ", speaker);
-      return Corrupt(fmt::format("{}: unknown speaker \"{}\"; known are {}", place, name, known));
+      return Corrupt(fmt::format("{}: unknown speaker \"{}\"; known are {} (--roles user=NAME says who speaks)", place,
+                                 name, known));
     }
     if (!value && (role->second == "function_call" || !FindValue(turn, "tool_calls"))) {
       return NoField(turn, !turn.contains("value") && turn.contains("content") ? "content" : "value", place);

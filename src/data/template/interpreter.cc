@@ -206,9 +206,12 @@ Interpreter::Flow Interpreter::Run(const Stmt& stmt) try {
     case StmtKind::kText:
       AppendText(*out_, stmt.text);
       break;
-    case StmtKind::kPrint:
-      Write(Evaluate(*stmt.expr));
+    case StmtKind::kPrint: {
+      const Value value = Evaluate(*stmt.expr);
+      if (value.IsUndefined()) NoteUndefined(*stmt.expr);
+      Write(value);
       break;
+    }
     case StmtKind::kIf:
       return RunIf(stmt);
     case StmtKind::kFor:
@@ -451,6 +454,17 @@ void Interpreter::Assign(const Expr& target, Value value) {
   }
   if (elements->size() > wanted) Fail(fmt::format("too many values to unpack (expected {})", wanted));
   for (size_t i = 0; i < wanted; ++i) Assign(*target.list[i], (*elements)[i]);
+}
+
+void Interpreter::NoteUndefined(const Expr& printed) {
+  constexpr size_t kMost = 16;
+  std::string name;
+  const Expr* expr = &printed;
+  for (; expr->kind == ExprKind::kAttribute; expr = expr->a.get()) name.insert(0, "." + expr->name);
+  if (expr->kind != ExprKind::kName) return;
+  name.insert(0, expr->name);
+  const bool known = std::find(undefined_.begin(), undefined_.end(), name) != undefined_.end();
+  if (!known && undefined_.size() < kMost) undefined_.push_back(std::move(name));
 }
 
 Value Interpreter::Lookup(const std::string& name) const {

@@ -69,6 +69,8 @@ class Interpreter {
   const std::vector<Span>& generations() const { return generations_; }
   // True if such a block ran inside a macro, a filter or a set block: its output cannot be located.
   bool lost_generation() const { return lost_generation_; }
+  // Names, also with attributes, that were printed as nothing because they are not defined; each once, the first few.
+  const std::vector<std::string>& undefined() const { return undefined_; }
 
   Value Call(const Value& callee, Arguments arguments);
   // Holds `object` until the end of the render and then calls its Release.
@@ -86,6 +88,7 @@ class Interpreter {
   Flow RunBody(const Body& body);
   Flow Run(const Stmt& stmt);
   Flow RunInScope(const Body& body);
+  void NoteUndefined(const Expr& printed);
   Flow RunIf(const Stmt& stmt);
   void RunFor(const Stmt& stmt, const Value& items, int64_t depth);
   std::vector<Value> LoopItems(const Stmt& stmt, const Value& items);
@@ -120,6 +123,7 @@ class Interpreter {
   Value filter_block_text_;  // the text for the null operand of a filter
   std::vector<Span> generations_;
   bool lost_generation_ = false;
+  std::vector<std::string> undefined_;
   std::vector<std::shared_ptr<Scope>> kept_scopes_;
   std::vector<std::shared_ptr<NativeObject>> kept_objects_;
 };

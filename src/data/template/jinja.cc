@@ -84,6 +84,7 @@ Result<RenderedTemplate> Template::RenderVariables(const Variables& variables, c
     out.text = interpreter.Render(parsed_->tree.body);
     for (const auto& span : interpreter.generations()) out.generations.push_back({span.begin, span.end});
     out.generation_lost = interpreter.lost_generation();
+    out.undefined = interpreter.undefined();
     return out;
   } catch (const jinja::TemplateError& error) {
     return ToStatus(error, where());

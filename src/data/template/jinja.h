@@ -63,7 +63,14 @@ struct RenderedTemplate {
   std::vector<TextSpan> generations;  // output of {% generation %} blocks, in order
   // True if one of them ran inside a macro, a filter or a set block: then it is missing from `generations`.
   bool generation_lost = false;
+  // What is printed as nothing because it is not defined: "frage", "antwort.text"; each once, the first few.
+  std::vector<std::string> undefined;
 };
+
+// Whether `text` is a template, not the name of its file.
+inline bool IsTemplateText(std::string_view text) {
+  return text.find("{{") != text.npos || text.find("{%") != text.npos;
+}
 
 class Template {
  public:

@@ -364,5 +364,18 @@ TEST(Jinja, TheCallerSetsTheLimits) {
   EXPECT_FALSE(RenderSource("{% for i in range(99) %}{% endfor %}", OrderedJson::object(), options).ok());
 }
 
+TEST(Jinja, WhatIsPrintedAsNothingIsNamed) {
+  const auto undefined = [](const std::string& source) {
+    const auto t = Template::Parse(source, "test");
+    const auto out = t->RenderWithGenerations({{"a", {{"text", "x"}}}, {"none", nullptr}, {"empty", ""}});
+    EXPECT_TRUE(out.ok()) << out.status().message();
+    return out->undefined;
+  };
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(undefined("{{ b }}{{ a.txt }}{{ a.text }}{{ b }}"), (Names{"b", "a.txt"}));
+  EXPECT_EQ(undefined("{{ none }}{{ empty }}{% if b %}{{ b }}{% endif %}{{ b | default('') }}"), Names{});
+  EXPECT_EQ(undefined("{% generation %}{{ answer }}{% endgeneration %}"), Names{"answer"});
+}
+
 }  // namespace
 }  // namespace temper::jinja_test
