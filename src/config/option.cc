@@ -261,10 +261,33 @@ Status StoreBool(const Option& option, std::string_view text, bool& target, cons
   return OkStatus();
 }
 
-// What torch and its users call some choices.
-constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {
-    {"bfloat16", "bf16"}, {"float32", "f32"}, {"fp32", "f32"}, {"float16", "f16"},
-    {"fp16", "f16"},      {"cuda", "gpu"},    {"hip", "gpu"},  {"rocm", "gpu"}};
+// What torch, transformers and their users call some choices.
+constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {{"bfloat16", "bf16"},
+                                                                         {"float32", "f32"},
+                                                                         {"fp32", "f32"},
+                                                                         {"float16", "f16"},
+                                                                         {"fp16", "f16"},
+                                                                         {"cuda", "gpu"},
+                                                                         {"hip", "gpu"},
+                                                                         {"rocm", "gpu"},
+                                                                         {"adamw_torch", "adamw"},
+                                                                         {"adamw_torch_fused", "adamw"},
+                                                                         {"adamw_bnb_8bit", "adamw_8bit"},
+                                                                         {"lion_32bit", "lion"},
+                                                                         {"rm", "reward"},
+                                                                         {"4bit", "nf4"},
+                                                                         {"8bit", "int8"}};
+
+// Values of other tools that are no choice here, and what to write instead.
+struct Instead {
+  std::string_view option, value, advice;
+};
+constexpr Instead kInstead[] = {
+    {"method", "qlora", "QLoRA is method lora with base_dtype nf4"},
+    {"method", "dora", "DoRA is method lora with lora.use_dora true"},
+    {"method", "freeze", "chosen modules are trained by train_modules, beside adapters on the others"},
+    {"dtype", "f16", "half floats are not computed with: models in them are trained in bf16 or f32"},
+};
 
 Status StoreChoice(const Option& option, std::string_view text, const Choice& choice, const std::string& where) {
   const auto* const other = std::find_if(std::begin(kOtherNames), std::end(kOtherNames),
@@ -276,7 +299,13 @@ Status StoreChoice(const Option& option, std::string_view text, const Choice& ch
       return OkStatus();
     }
   }
-  return Refuse(option, fmt::format("one of {}", fmt::join(choice.names, ", ")), Quoted(text), where);
+  const Status refused = Refuse(option, fmt::format("one of {}", fmt::join(choice.names, ", ")), Quoted(text), where);
+  for (const Instead& instead : kInstead) {
+    const std::string_view value = other == std::end(kOtherNames) ? text : other->second;
+    if (option.name != instead.option || !EqualIgnoringCase(value, instead.value)) continue;
+    return InvalidArgument(fmt::format("{}; {}", refused.message(), instead.advice));
+  }
+  return refused;
 }
 
 template <class Number>

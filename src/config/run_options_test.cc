@@ -211,6 +211,13 @@ TEST(RunOptions, TypeErrorsNameFileLineAndKey) {
   ASSERT_TRUE(torchs.ok()) << torchs.status().message();
   EXPECT_EQ(torchs->model.dtype, ComputeType::kBf16);
   EXPECT_EQ(torchs->machine.device, DeviceChoice::kGpu);
+  EXPECT_HAS(YamlError("method: qlora"),
+             "method should be one of lora, full, but is 'qlora'; QLoRA is method lora with "
+             "base_dtype nf4");
+  EXPECT_HAS(YamlError("dtype: float16"), "half floats are not computed with");
+  const auto trainers = ParseRunConfig("optimizer: adamw_torch_fused\nbase_dtype: 4bit\n", "run.yaml");
+  ASSERT_TRUE(trainers.ok()) << trainers.status().message();
+  EXPECT_EQ(trainers->model.base_dtype, BaseType::kNf4);
   EXPECT_HAS(YamlError("lora.r: 1.5"), "a whole number");
   EXPECT_HAS(YamlError("lora.r: 0"), "lora.r should be at least 1, but is 0");
   EXPECT_HAS(YamlError("lora.dropout: 1"), "at least 0 and below 1");
@@ -277,7 +284,7 @@ TEST(RunOptions, AnOptimizerIsChosenByTheNameOfItsRule) {
     ASSERT_TRUE(config.ok()) << config.status().message();
     EXPECT_EQ(config->optimizer.rule, rule);
   }
-  const auto unknown = ParseRunConfig("optimizer: adamw_torch", "run.yaml");
+  const auto unknown = ParseRunConfig("optimizer: apollo_adamw", "run.yaml");
   ASSERT_FALSE(unknown.ok());
   EXPECT_HAS(unknown.status().message(), "adamw");
   EXPECT_HAS(unknown.status().message(), "sgd");
