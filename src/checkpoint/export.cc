@@ -295,7 +295,7 @@ class Exporter {
   std::optional<DType> dtype_;  // of all floating tensors; as stored where absent
   std::optional<MergedWeights> weights_;
   std::map<std::string, bool> keeps_mxfp4_;  // by the module of each stack in MXFP4
-  std::vector<std::byte> out_, staging_ = std::vector<std::byte>(SafetensorsFile::kStagingBytes);
+  std::vector<std::byte> out_, staging_ = std::vector<std::byte>(TensorFile::kStagingBytes);
   ExportReport report_;
 };
 

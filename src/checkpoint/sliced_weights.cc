@@ -17,8 +17,7 @@ constexpr int64_t kReadPiece = 1 << 20;  // of a tensor that is put together: wh
 }  // namespace
 
 Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder) {
-  const auto has = [&](const char* file) { return env.IsFile(JoinPath(folder, file)); };
-  if (!has(kManifestFile) || has(kModelWeightsFile) || has("model.safetensors.index.json")) {
+  if (!env.IsFile(JoinPath(folder, kManifestFile)) || !WeightsFileIn(env, folder).empty()) {
     return ModelWeights::Open(env, folder);
   }
   TEMPER_ASSIGN_OR_RETURN(const CheckpointReader checkpoint, CheckpointReader::Open(env, folder));
