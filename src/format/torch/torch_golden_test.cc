@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/project_folder_for_test.h"
+#include "format/conversion.h"
 #include "format/safetensors.h"
 #include "format/torch/torch_file.h"
 
