@@ -61,7 +61,8 @@ class Resolver {
     // A folder with config.json and weights of another kind is the model reader's to explain.
     if (env_.IsFile(JoinPath(path, kModelConfigFile))) return TakeModel(path, false);
     return NotFound(
-        fmt::format("{} {} is not a model: looked for {} with model.safetensors or pytorch_model.bin (a model), {} (an adapter) and "
+        fmt::format("{} {} is not a model: looked for {} with model.safetensors or pytorch_model.bin (a model), {} (an "
+                    "adapter) and "
                     "checkpoint-<step> folders (a run's output), found none",
                     option, path, kModelConfigFile, kAdapterConfigFile));
   }

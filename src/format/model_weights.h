@@ -24,9 +24,10 @@ enum class WeightsKind {
   kAdapter,  // adapter_model.safetensors
 };
 
-// The file of `folder` that its weights are read from, a file of tensors or an index of shards; empty: it has none. Where
-// there are several, as transformers and PEFT choose: safetensors before what torch.save wrote (pytorch_model.bin,
-// adapter_model.bin), one file before an index. Of a folder with none of their names, the one .pt or .pth file.
+// The file of `folder` that its weights are read from, a file of tensors or an index of shards; empty: it has none.
+// Where there are several, as transformers and PEFT choose: safetensors before what torch.save wrote
+// (pytorch_model.bin, adapter_model.bin), one file before an index. Of a folder with none of their names, the one .pt
+// or .pth file.
 std::string WeightsFileIn(Env& env, const std::string& folder, WeightsKind kind = WeightsKind::kModel);
 
 class ModelWeights {
@@ -38,7 +39,7 @@ class ModelWeights {
     std::vector<int64_t> begin;
   };
   struct Entry {
-    const TensorFile* file = nullptr;       // for a tensor in pieces: the first piece's
+    const TensorFile* file = nullptr;            // for a tensor in pieces: the first piece's
     const StoredTensor* tensor = nullptr;        // the whole tensor; for one in pieces begin and end give only its size
     const std::vector<Piece>* pieces = nullptr;  // null if the tensor is stored whole in `file`
     bool pieces_in_order = false;                // sorted by begin[0]; a piece ends where the next begins
@@ -66,9 +67,9 @@ class ModelWeights {
     std::vector<Item> items;
   };
 
-  // `path`: a folder (WeightsFileIn), a file of tensors, or an index of shards. Shards count, not what the index says of
-  // their tensors. Errors: kNotFound (no weights, missing shards: all are named), kCorrupt (a damaged index or shard),
-  // kUnsupported (a file of another kind).
+  // `path`: a folder (WeightsFileIn), a file of tensors, or an index of shards. Shards count, not what the index says
+  // of their tensors. Errors: kNotFound (no weights, missing shards: all are named), kCorrupt (a damaged index or
+  // shard), kUnsupported (a file of another kind).
   static Result<ModelWeights> Open(Env& env, const std::string& path, WeightsKind kind = WeightsKind::kModel);
 
   // Tensors that are stored in pieces in `files`, whose other content is ignored. REQUIRES: the pieces of a tensor are

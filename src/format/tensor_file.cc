@@ -59,7 +59,7 @@ Status TensorFile::ReadRange(std::string_view name, int64_t begin, std::span<std
 }
 
 Status TensorFile::ReadAs(std::string_view name, DType target, std::span<std::byte> out,
-                               std::span<std::byte> staging) const {
+                          std::span<std::byte> staging) const {
   TEMPER_ASSIGN_OR_RETURN(const StoredTensor* t, Require(name));
   if (static_cast<int64_t>(out.size()) / SizeOf(target) != t->elements()) {
     return Corrupt(fmt::format("{}: tensor {} is {} of {} elements, but {} were expected", path(), Quoted(name),
@@ -69,7 +69,7 @@ Status TensorFile::ReadAs(std::string_view name, DType target, std::span<std::by
 }
 
 Status TensorFile::ReadElementsAs(std::string_view name, int64_t first, DType target, std::span<std::byte> out,
-                                       std::span<std::byte> staging) const {
+                                  std::span<std::byte> staging) const {
   TEMPER_ASSIGN_OR_RETURN(const StoredTensor* t, Require(name));
   TEMPER_CHECK(static_cast<int64_t>(out.size()) % SizeOf(target) == 0)
       << out.size() << " bytes of " << ToString(target);

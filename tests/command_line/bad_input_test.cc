@@ -277,7 +277,10 @@ TEST_F(BadInput, APickleThatIsNoStateDictIsRefusedWithTheReason) {
   ExpectModelRefused("model", {"model/pytorch_model.bin", "zip archive"});
   // One that would run a program, in the form of PyTorch before 1.6. Also renamed.
   const std::string magic("\x80\x02\x8a\nl\xfc\x9c\x46\xf9\x20j\xa8P\x19.", 15), version("\x80\x02M\xe9\x03.", 6);
-  const std::string facts = "\x80\x02}.", runs = "\x80\x02" "cos\nsystem\n(X" + std::string("\x07\0\0\0", 4) + "touch ytR.";
+  const std::string facts = "\x80\x02}.", runs =
+                                              "\x80\x02"
+                                              "cos\nsystem\n(X" +
+                                              std::string("\x07\0\0\0", 4) + "touch ytR.";
   for (const char* file : {"model/pytorch_model.bin", "model/model.safetensors"}) {
     Spill(file, magic + version + facts + runs + "\x80\x02].");
     ExpectModelRefused("model", {file, "refers to 'os.system'", "neither knows nor runs"});

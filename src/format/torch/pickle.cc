@@ -36,9 +36,10 @@ class PickleReader {
       if (std::ssize(pickle_.values_) > Pickle::kMostValues || std::ssize(stack_) > Pickle::kMostValues ||
           std::ssize(pickle_.tuples_) > 2 * Pickle::kMostValues || std::ssize(marks_) > Pickle::kMostValues ||
           memo_.size() > Pickle::kMostValues / 2 || added_ > 2 * Pickle::kMostValues) {
-        return Unsupported(fmt::format("{}: its pickle has more than {} values: a model of so many tensors is saved in "
-                                       "several files",
-                                       path_, Pickle::kMostValues));
+        return Unsupported(
+            fmt::format("{}: its pickle has more than {} values: a model of so many tensors is saved in "
+                        "several files",
+                        path_, Pickle::kMostValues));
       }
     }
     pickle_.size_ = static_cast<int64_t>(at_);
@@ -214,9 +215,10 @@ class PickleReader {
     }
     static constexpr std::string_view kTextOpcodes = "ILFSVgpdlioP";  // those of protocols 0 and 1
     if (kTextOpcodes.find(static_cast<char>(opcode)) != kTextOpcodes.npos) {
-      return Unsupported(fmt::format("{}: its pickle has opcode '{}' of protocol 0 or 1; save it again with a newer "
-                                     "torch.save",
-                                     path_, static_cast<char>(opcode)));
+      return Unsupported(
+          fmt::format("{}: its pickle has opcode '{}' of protocol 0 or 1; save it again with a newer "
+                      "torch.save",
+                      path_, static_cast<char>(opcode)));
     }
     return Damaged(fmt::format("has opcode 0x{:02x}, which torch.save never writes", opcode));
   }
@@ -372,10 +374,11 @@ class PickleReader {
         return Push({.kind = Kind::kGlobal, .at = static_cast<int64_t>(i)});
       }
     }
-    return Unsupported(fmt::format(
-        "{}: its pickle refers to {}, which Temper neither knows nor runs: it builds tensors and dicts of them, nothing "
-        "else. Save the state dict alone: torch.save(model.state_dict(), FILE)",
-        path_, Quoted(fmt::format("{}.{}", module, name))));
+    return Unsupported(
+        fmt::format("{}: its pickle refers to {}, which Temper neither knows nor runs: it builds tensors and dicts of "
+                    "them, nothing "
+                    "else. Save the state dict alone: torch.save(model.state_dict(), FILE)",
+                    path_, Quoted(fmt::format("{}.{}", module, name))));
   }
 
   const std::string_view bytes_;

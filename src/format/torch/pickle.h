@@ -31,10 +31,10 @@ class Pickle {
     kNone,
     kBool,
     kInt,
-    kFloat,       // its number is not kept
-    kText,        // also bytes, and integers of more than 64 bits
-    kTuple,       // also frozen sets
-    kList,        // also sets
+    kFloat,  // its number is not kept
+    kText,   // also bytes, and integers of more than 64 bits
+    kTuple,  // also frozen sets
+    kList,   // also sets
     kDict,
     kGlobal,
     kCall,
@@ -51,9 +51,9 @@ class Pickle {
 
   Kind kind(Ref v) const { return values_[v].kind; }
   // REQUIRES, of these: a value of that kind.
-  int64_t Int(Ref v) const { return values_[v].at; }  // kInt, kBool
-  std::string_view Text(Ref v) const;                 // not checked to be UTF-8
-  std::span<const Ref> Items(Ref v) const;            // kTuple, kList; kDict: key, value, key, value, ...
+  int64_t Int(Ref v) const { return values_[v].at; }     // kInt, kBool
+  std::string_view Text(Ref v) const;                    // not checked to be UTF-8
+  std::span<const Ref> Items(Ref v) const;               // kTuple, kList; kDict: key, value, key, value, ...
   int64_t Global(Ref v) const { return values_[v].at; }  // an index of `allowed`
   Ref Callee(Ref v) const { return values_[v].n; }       // kCall: a kGlobal
   Ref Argument(Ref v) const { return static_cast<Ref>(values_[v].at); }  // kCall: a kTuple; kPersistent: its id

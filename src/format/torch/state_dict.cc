@@ -24,11 +24,11 @@ enum class Meaning {
   kNothing,  // a value that is no tensor
   kStorage,  // a type of storages, of elements of `dtype`
   kDType,
-  kSize,                // (dims)
-  kTensor,              // (storage, offset, dims, strides, ...)
-  kTensorOfDType,       // the same, and after two arguments more the dtype
-  kParameter,           // (tensor, ...)
-  kTensorWithState,     // (a kTensor or kTensorOfDType, class, its arguments, attributes)
+  kSize,             // (dims)
+  kTensor,           // (storage, offset, dims, strides, ...)
+  kTensorOfDType,    // the same, and after two arguments more the dtype
+  kParameter,        // (tensor, ...)
+  kTensorWithState,  // (a kTensor or kTensorOfDType, class, its arguments, attributes)
 };
 
 struct KnownGlobal {
@@ -175,9 +175,10 @@ class StateDictReader {
       }
       *dict = *inner;
     }
-    return Unsupported(fmt::format("{} holds {}, not a state dict (names and their tensors), by itself or under {}: "
-                                   "torch.save(model.state_dict(), FILE) writes one",
-                                   path_, Described(*dict), fmt::join(kDictsOfTensors, ", ")));
+    return Unsupported(
+        fmt::format("{} holds {}, not a state dict (names and their tensors), by itself or under {}: "
+                    "torch.save(model.state_dict(), FILE) writes one",
+                    path_, Described(*dict), fmt::join(kDictsOfTensors, ", ")));
   }
 
   std::string Described(Ref v) const {
@@ -276,9 +277,10 @@ class StateDictReader {
       return DamagedTensor(t->name, "has a damaged storage");
     }
     if (id.size() == 6 && pickle_.kind(id[5]) != Kind::kNone) {
-      return Unsupported(fmt::format("{}: tensor {} lies in a part of a storage, as PyTorch before 0.4 saved it: save "
-                                     "the file again with torch.save",
-                                     path_, Quoted(t->name)));
+      return Unsupported(
+          fmt::format("{}: tensor {} lies in a part of a storage, as PyTorch before 0.4 saved it: save "
+                      "the file again with torch.save",
+                      path_, Quoted(t->name)));
     }
     t->dtype = FindStoredDType(type->dtype);
     StateDict::Storage storage = {pickle_.Text(id[2]), pickle_.Int(id[4]),

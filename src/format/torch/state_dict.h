@@ -39,9 +39,9 @@ struct StateDict {
 
   // The names that a pickle may refer to.
   static std::span<const PickleGlobal> Globals();
-  // Of the dict that the pickle is, or that it has under "state_dict", "model", ...: values that are no tensors are left
-  // out, and so are "module." and "_orig_mod." before all names. Errors: kCorrupt (tensors that contradict themselves
-  // or their storages), kUnsupported (no such dict; tensors without storages).
+  // Of the dict that the pickle is, or that it has under "state_dict", "model", ...: values that are no tensors are
+  // left out, and so are "module." and "_orig_mod." before all names. Errors: kCorrupt (tensors that contradict
+  // themselves or their storages), kUnsupported (no such dict; tensors without storages).
   static Result<StateDict> Read(const Pickle& pickle, const std::string& path);
 };
 

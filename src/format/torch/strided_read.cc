@@ -58,8 +58,7 @@ class StridedReader {
     int64_t inner = 1;
     for (size_t d = level + 1; d < place_.dims.size(); ++d) inner *= place_.dims[d];
     const auto part = [&](int64_t count) -> Status {  // of one index of this level
-      TEMPER_RETURN_IF_ERROR(
-          Read(level + 1, base + first / inner * place_.strides[level], first % inner, count, out));
+      TEMPER_RETURN_IF_ERROR(Read(level + 1, base + first / inner * place_.strides[level], first % inner, count, out));
       first += count;
       n -= count;
       out += count * place_.element_size;

@@ -105,8 +105,8 @@ Result<TorchFile> TorchFile::OpenArchive(std::unique_ptr<RandomAccessFile> file)
   return Assemble(std::move(file), dict, begins);
 }
 
-// Pickles of the magic number, the protocol, facts of the machine, the object and the storages' keys; then each storage,
-// the number of its elements before it.
+// Pickles of the magic number, the protocol, facts of the machine, the object and the storages' keys; then each
+// storage, the number of its elements before it.
 Result<TorchFile> TorchFile::OpenSequence(std::unique_ptr<RandomAccessFile> file) {
   const std::string& path = file->path();
   const int64_t size = file->size().v;
@@ -127,8 +127,8 @@ Result<TorchFile> TorchFile::OpenSequence(std::unique_ptr<RandomAccessFile> file
       const auto pickle = next();
       status = pickle.status();
       if (!status.ok()) break;
-      if (&end == ends && (pickle->kind(pickle->root()) != Pickle::Kind::kText ||
-                           pickle->Text(pickle->root()) != kSequenceMagic)) {
+      if (&end == ends &&
+          (pickle->kind(pickle->root()) != Pickle::Kind::kText || pickle->Text(pickle->root()) != kSequenceMagic)) {
         return Unsupported(path + " is a pickle, but not one of torch.save");
       }
       at += pickle->size();
@@ -203,9 +203,10 @@ Result<TorchFile> TorchFile::Assemble(std::unique_ptr<RandomAccessFile> file, co
   for (size_t i = 1; i < order.size(); ++i) {
     const StateDict::Storage &before = dict.storages[order[i - 1]], &after = dict.storages[order[i]];
     if (before.bytes() > begins[order[i]] - begins[order[i - 1]]) {
-      return Corrupt(fmt::format("{}: storages {} and {} overlap; torch.save never does this: get the file from its "
-                                 "origin",
-                                 file->path(), Quoted(before.key), Quoted(after.key)));
+      return Corrupt(
+          fmt::format("{}: storages {} and {} overlap; torch.save never does this: get the file from its "
+                      "origin",
+                      file->path(), Quoted(before.key), Quoted(after.key)));
     }
   }
   std::vector<StoredTensor> tensors;

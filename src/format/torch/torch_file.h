@@ -1,7 +1,7 @@
 // TorchFile: the tensors of a state dict that torch.save wrote (pytorch_model.bin, .pt, .pth), read where they stand.
 // Unpickling would run whatever code a file holds: here its pickle is data (format/torch/pickle.h), of which only
-// tensors and dicts of them are known. Both forms are read: the zip archive of PyTorch from 1.6 on, whose entries must be
-// stored as they are, and the pickles one after another of before.
+// tensors and dicts of them are known. Both forms are read: the zip archive of PyTorch from 1.6 on, whose entries must
+// be stored as they are, and the pickles one after another of before.
 //
 // Tensors may share elements, and may hold them in another order than row-major: reading puts them in order. Sums of
 // contents (the archive's CRCs) are checked of the pickle alone, not of tensors, as PyTorch does.

@@ -146,10 +146,16 @@ TEST(TorchFile, ReadsATensorOfAnArchive) {
 }
 
 TEST(TorchFile, RunsAndKnowsNothingBesideTensors) {
-  const std::pair<std::string, std::string> kNames[] = {
-      {"os", "system"},     {"builtins", "eval"},  {"posix", "system"},        {"torch", "load"},
-      {"torch", "Storage"}, {"numpy", "ndarray"},  {"torch._utils", "_import"}, {"argparse", "Namespace"},
-      {"", ""},             {"builtins", "getattr"}};
+  const std::pair<std::string, std::string> kNames[] = {{"os", "system"},
+                                                        {"builtins", "eval"},
+                                                        {"posix", "system"},
+                                                        {"torch", "load"},
+                                                        {"torch", "Storage"},
+                                                        {"numpy", "ndarray"},
+                                                        {"torch._utils", "_import"},
+                                                        {"argparse", "Namespace"},
+                                                        {"", ""},
+                                                        {"builtins", "getattr"}};
   for (const auto& [module, name] : kNames) {
     const std::string call = GlobalOp(module, name) + TupleOp(TextOp("touch x")) + "R";
     ExpectPickleRefused(call, {"refers to '" + module + "." + name + "'", "torch.save(model.state_dict()"},
@@ -225,8 +231,8 @@ TEST(TorchFile, RefusesTensorsThatContradictThemselves) {
   expect(GlobalOp("torch._utils", "_rebuild_parameter") + ")R", "is a parameter of no tensor");
   expect(GlobalOp("torch._tensor", "_rebuild_from_type_v2") + ")R", "is made in no known way");
   // A parameter of itself.
-  expect(GlobalOp("torch._utils", "_rebuild_parameter") + TupleOp(GlobalOp("torch._utils", "_rebuild_parameter") + ")R") +
-             "R",
+  expect(GlobalOp("torch._utils", "_rebuild_parameter") +
+             TupleOp(GlobalOp("torch._utils", "_rebuild_parameter") + ")R") + "R",
          "is made in no known way");
   ExpectPickleRefused(DictOp({{"a", TensorOp(storage, 0, {6}, {1})}, {"b", TensorOp(StorageOp("0", 5), 0, {5}, {1})}}),
                       {"'b' shares a storage whose size another tensor says otherwise"});
@@ -268,8 +274,7 @@ TEST(TorchFile, RefusesArchivesThatLie) {
                                             {static_cast<int64_t>(inside.size())}, {1})},
                              {"b", TensorOp(StorageOp("1", 6), 0, {6}, {1})}})));
   outer.Add("m/data/0", inside);
-  outer.Add("m/data/1", kNumbers,
-            {.name = "", .header_moved = -static_cast<int64_t>(inside.size())});
+  outer.Add("m/data/1", kNumbers, {.name = "", .header_moved = -static_cast<int64_t>(inside.size())});
   ExpectRefused(outer.Finish(), {"storages '0' and '1' overlap"});
 
   Archive other;
@@ -317,8 +322,7 @@ TEST(TorchFile, RefusesBombsBeforeTheyGrow) {
 TEST(TorchFile, SurvivesCutAndFlippedBytes) {
   for (const char* name : {"archive", "sequence"}) {
     SCOPED_TRACE(name);
-    const auto whole =
-        ReadTextFile(PosixEnv(), std::string(kProjectFolder) + "/tests/format/torch/" + name + ".bin");
+    const auto whole = ReadTextFile(PosixEnv(), std::string(kProjectFolder) + "/tests/format/torch/" + name + ".bin");
     ASSERT_TRUE(whole.ok());
     for (size_t n = TorchFile::kMagicBytes; n < whole->size(); n += n < 200 ? 1 : 17) {
       const auto file = OpenBytes(whole->substr(0, n));

@@ -104,8 +104,8 @@ Result<ZipEntries> ZipEntries::Read(const RandomAccessFile& file) {
   if (file.size().v < kEndBytes) return DamagedZip(path, "is truncated");
   TEMPER_ASSIGN_OR_RETURN(const Place place, FindList(file));
   if (place.bytes > static_cast<uint64_t>(kMostBytes)) {
-    return Unsupported(fmt::format("{}: its zip archive lists its entries in {} bytes; {} are read", path, place.bytes,
-                                   kMostBytes));
+    return Unsupported(
+        fmt::format("{}: its zip archive lists its entries in {} bytes; {} are read", path, place.bytes, kMostBytes));
   }
   ZipEntries zip;
   zip.file_ = &file;
@@ -159,9 +159,10 @@ const ZipEntries::Entry* ZipEntries::Find(std::string_view name) const {
 
 Result<int64_t> ZipEntries::DataBegin(const Entry& entry) const {
   if (!entry.stored) {
-    return Unsupported(fmt::format("{}: {} is compressed or encrypted in its zip archive, which torch.save never does: "
-                                   "save the file again with torch.save",
-                                   file_->path(), Quoted(entry.name)));
+    return Unsupported(
+        fmt::format("{}: {} is compressed or encrypted in its zip archive, which torch.save never does: "
+                    "save the file again with torch.save",
+                    file_->path(), Quoted(entry.name)));
   }
   if (list_begin_ - entry.header < kLocalBytes) {
     return DamagedZip(file_->path(), fmt::format("has {} behind its end", Quoted(entry.name)));
