@@ -319,6 +319,7 @@ class PickleReader {
   // Python 2 calls with the items, a list of pairs; Python 3 with nothing, and adds them.
   Status PushDict(Ref arguments) {
     std::vector<Ref> items;
+    if (pickle_.Items(arguments).size() > 1) return Damaged("makes a dict of several values");
     for (const Ref list : pickle_.Items(arguments)) {
       if (pickle_.kind(list) != Kind::kList) return Damaged("makes a dict of what is no list");
       for (const Ref pair : pickle_.Items(list)) {

@@ -111,12 +111,16 @@ class StateDictReader {
     std::map<std::string_view, Ref> values;
     const std::span<const Ref> items = pickle_.Items(root);
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
-      if (pickle_.kind(items[i]) == Kind::kText) values[pickle_.Text(items[i])] = items[i + 1];
-    }
-    std::erase_if(values, [&](const auto& v) { return !IsTensor(v.second); });
-    if (std::ssize(values) > StateDict::kMostTensors) {
-      return Unsupported(fmt::format("{} has {} tensors; up to {} in a file are read: save it in several files", path_,
-                                     values.size(), StateDict::kMostTensors));
+      if (pickle_.kind(items[i]) != Kind::kText) continue;
+      if (!IsTensor(items[i + 1])) {
+        values.erase(pickle_.Text(items[i]));
+        continue;
+      }
+      values[pickle_.Text(items[i])] = items[i + 1];
+      if (std::ssize(values) > StateDict::kMostTensors) {
+        return Unsupported(
+            fmt::format("{} has more than {} tensors: save them in several files", path_, StateDict::kMostTensors));
+      }
     }
     const size_t prefix = PrefixOf(values);
     for (const auto& [name, value] : values) {

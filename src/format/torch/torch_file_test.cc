@@ -145,6 +145,18 @@ TEST(TorchFile, ReadsATensorOfAnArchive) {
   }
 }
 
+// As Python 2 made it: OrderedDict([["w", tensor]]); of two values of a key the last counts.
+TEST(TorchFile, ReadsADictThatIsMadeOfPairs) {
+  const auto pair = [](const std::string& name, const std::string& value) { return TupleOp(TextOp(name) + value); };
+  const std::string tensor = TensorOp(StorageOp("0", 6), 0, {6}, {1});
+  const auto file = OpenBytes(FileOf(PickleOf(
+      GlobalOp("collections", "OrderedDict") +
+      TupleOp("](" + pair("gone", tensor) + pair("w", "N") + pair("w", tensor) + pair("gone", "N") + "e") + "R")));
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  ASSERT_EQ(file->tensors().size(), 1u);
+  EXPECT_EQ(file->tensors().front().name, "w");
+}
+
 TEST(TorchFile, RunsAndKnowsNothingBesideTensors) {
   const std::pair<std::string, std::string> kNames[] = {{"os", "system"},
                                                         {"builtins", "eval"},
@@ -181,6 +193,10 @@ TEST(TorchFile, RefusesPicklesThatNoPicklerWrites) {
   ExpectPickleRefused("NNR", {"calls what is no name"});
   ExpectPickleRefused(GlobalOp("torch", "device") + "NR", {"calls what is no name, or with what is no tuple"});
   ExpectPickleRefused("N}b", {"gives attributes to what has none"});
+  const std::string dict = GlobalOp("collections", "OrderedDict");
+  ExpectPickleRefused(dict + TupleOp("]]") + "R", {"makes a dict of several values"});
+  ExpectPickleRefused(dict + TupleOp("N") + "R", {"makes a dict of what is no list"});
+  ExpectPickleRefused(dict + TupleOp("](" + TupleOp("NNN") + "e") + "R", {"makes a dict of what are no pairs"});
   ExpectPickleRefused("NN\x93", {"a name that is not text"});
   ExpectPickleRefused("X\xff\xff\xff\xffw", {"ends inside an opcode"});
   ExpectPickleRefused("\x8e\xff\xff\xff\xff\xff\xff\xff\xffw", {"ends inside an opcode"});
@@ -314,7 +330,7 @@ TEST(TorchFile, RefusesBombsBeforeTheyGrow) {
   const std::string tensor =
       TensorOp(StorageOp("0", 6), 0, std::vector<int64_t>(64, 1), std::vector<int64_t>(64, 1)) + "q\0"s;
   for (int i = 0; i < 60'000; ++i) names += TextOp(std::to_string(i)) + (i == 0 ? tensor : "h\0"s);
-  ExpectPickleRefused(names + "u", {"has 60000 tensors; up to 50000"}, kUnsupported);
+  ExpectPickleRefused(names + "u", {"has more than 50000 tensors"}, kUnsupported);
   ExpectRefused(FileOf(std::string(TorchFile::kMostPickle + 1, 'N')), {"a pickle of 16777217 bytes"}, kUnsupported);
 }
 
