@@ -322,7 +322,8 @@ TEST(ModelWeights, SaysWhyAFolderHasNoWeightsItCanRead) {
   ExpectRefused(model, "nowhere", StatusCode::kNotFound, {"nowhere", "No such file"});
   MemoryEnv empty;
   empty.files["m/config.json"] = "{}";
-  ExpectRefused(empty, "m", StatusCode::kNotFound, {"m holds no weights", "model.safetensors.index.json"});
+  ExpectRefused(empty, "m", StatusCode::kNotFound,
+                {"m holds no weights", "neither model.safetensors nor pytorch_model.bin"});
 }
 
 // A stack of gate above up, as the model has it, of which each matrix is a tensor here, in several shards.
