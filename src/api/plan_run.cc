@@ -18,6 +18,7 @@
 #include "compile/run/compile_run.h"
 #include "compile/run/mesh_options.h"
 #include "compile/run/run_frame.h"
+#include "format/model_weights.h"
 #include "format/quoted.h"
 #include "plan/measured_step.h"
 #include "plan/page.h"
@@ -256,8 +257,7 @@ std::jthread ExplainWaiting() {
 void CheckWeights(Planning* plan) {
   TrainSetup& setup = plan->setup;
   const std::string& folder = setup.model.folder();
-  const auto has = [&](const char* file) { return !folder.empty() && PosixEnv().IsFile(JoinPath(folder, file)); };
-  if (!setup.reads_weights() || !(has("model.safetensors") || has("model.safetensors.index.json"))) return;
+  if (!setup.reads_weights() || folder.empty() || WeightsFileIn(PosixEnv(), folder).empty()) return;
   if (const Status status = setup.model.OpenWeights(); !status.ok()) {
     plan->refusals.push_back("because of its weights: " + status.message());
   }

@@ -113,7 +113,7 @@ Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, s
 
 Status AdapterReader::Load(const BufferLookup& buffer) const {
   TEMPER_RETURN_IF_ERROR(LoadWeights(files_, copies_, buffer));
-  std::vector<std::byte> staging(SafetensorsFile::kStagingBytes);
+  std::vector<std::byte> staging(TensorFile::kStagingBytes);
   HostWindow window;
   for (const StoredWeight& weight : LoraWeights(modules_)) {
     for (const DevicePart& part : {buffer(weight.name), buffer(MasterName(weight.name))}) {

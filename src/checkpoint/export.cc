@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/configured_dtype.h"
@@ -14,6 +15,7 @@
 #include "checkpoint/training_state.h"
 #include "checkpoint/weight_checksums.h"
 #include "format/conversion.h"
+#include "format/f16_range.h"
 #include "format/mxfp4_tensor.h"
 #include "format/python_json.h"
 #include "format/quoted.h"
@@ -175,6 +177,7 @@ class Exporter {
       if (progress_) progress_(done, total);
     }
     TEMPER_RETURN_IF_ERROR(writer.Finish());
+    if (const std::string warning = range_.Warning(spec_.output_dir); !warning.empty()) LogWarning(warning);
     report_.files = writer.file_names();
     if (report_.files.size() > 1) report_.files.push_back("model.safetensors.index.json");
     return OkStatus();
@@ -200,6 +203,7 @@ class Exporter {
     for (int64_t first = 0; first < elements; first += piece) {
       const auto part = std::span(out_).first(static_cast<size_t>(std::min(piece, elements - first) * size));
       TEMPER_RETURN_IF_ERROR(tensor.from.ReadElementsAs(first, tensor.type.dtype, part, staging_));
+      range_.Note(tensor.name, tensor.type.dtype, part);
       TEMPER_RETURN_IF_ERROR(writer.Append(tensor.name, part));
     }
     return OkStatus();
@@ -218,6 +222,7 @@ class Exporter {
       TEMPER_RETURN_IF_ERROR(reader.Read(row, rows, part, staging_));
       const auto bytes = std::span(out_).first(static_cast<size_t>(elements * size));
       Convert(DType::kF32, std::as_bytes(part).data(), tensor.type.dtype, bytes.data(), elements);
+      range_.Note(tensor.name, tensor.type.dtype, bytes);
       TEMPER_RETURN_IF_ERROR(writer.Append(tensor.name, bytes));
     }
     return OkStatus();
@@ -295,7 +300,8 @@ class Exporter {
   std::optional<DType> dtype_;  // of all floating tensors; as stored where absent
   std::optional<MergedWeights> weights_;
   std::map<std::string, bool> keeps_mxfp4_;  // by the module of each stack in MXFP4
-  std::vector<std::byte> out_, staging_ = std::vector<std::byte>(SafetensorsFile::kStagingBytes);
+  F16Range range_;
+  std::vector<std::byte> out_, staging_ = std::vector<std::byte>(TensorFile::kStagingBytes);
   ExportReport report_;
 };
 

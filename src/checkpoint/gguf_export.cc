@@ -247,7 +247,7 @@ class GgufExporter {
   // A piece and what a thread needs for it.
   struct Piece {
     std::vector<float> numbers;
-    std::vector<std::byte> encoded, staging = std::vector<std::byte>(SafetensorsFile::kStagingBytes);
+    std::vector<std::byte> encoded, staging = std::vector<std::byte>(TensorFile::kStagingBytes);
     Status status;
   };
 

@@ -86,8 +86,9 @@ class Inspector {
   Status Find(const std::string& path) {
     if (env_.IsFile(path)) {
       TEMPER_ASSIGN_OR_RETURN(const ModelWeights file, ModelWeights::Open(env_, path, WeightsKind::kModel));
-      Print("{}: safetensors file", path);
-      Add({{"kind", "safetensors"}, {"path", path}});
+      const std::string_view kind = file.files().front()->kind();
+      Print("{}: {} file", path, kind);
+      Add({{"kind", kind}, {"path", path}});
       PrintWeights(file);
       return OkStatus();
     }
@@ -95,8 +96,7 @@ class Inspector {
     if (env_.IsFile(JoinPath(path, kManifestFile))) return Checkpoint(path);
     const bool adapter = env_.IsFile(JoinPath(path, kAdapterConfigFile));
     // Beside an adapter alone config.json names the classes of its head.
-    const bool has_weights =
-        env_.IsFile(JoinPath(path, kModelWeightsFile)) || env_.IsFile(JoinPath(path, "model.safetensors.index.json"));
+    const bool has_weights = !WeightsFileIn(env_, path).empty();
     const bool model = env_.IsFile(JoinPath(path, kModelConfigFile)) && (has_weights || !adapter);
     TEMPER_ASSIGN_OR_RETURN(const auto checkpoints, ListCheckpoints(env_, path));
     if (adapter) TEMPER_RETURN_IF_ERROR(Adapter(path));

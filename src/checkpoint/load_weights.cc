@@ -119,7 +119,7 @@ PartView LinesOf(const PartView& part, const PartView& piece) {
 // whichever type the file has.
 class TensorReader {
  public:
-  explicit TensorReader(const ModelWeights& files) : files_(files), staging_(SafetensorsFile::kStagingBytes) {}
+  explicit TensorReader(const ModelWeights& files) : files_(files), staging_(TensorFile::kStagingBytes) {}
 
   Status Read(const Job& job) {
     if (job.source != nullptr) return ReadPacked(job);

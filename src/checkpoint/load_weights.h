@@ -19,7 +19,7 @@ namespace temper {
 // that it holds, or one without data if the Program has none.
 using BufferLookup = std::function<DevicePart(const std::string& name)>;
 
-// Reads `part` of a stored tensor, and no other bytes, converted to its dtype. `staging` as in SafetensorsFile::ReadAs.
+// Reads `part` of a stored tensor, and no other bytes, converted to its dtype. `staging` as in TensorFile::ReadAs.
 // REQUIRES: part.global is the tensor's shape or, if `transposed`, the shape of its transpose. A transposed part passes
 // through a window of 1 MiB, or of one row if that is larger.
 Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, bool transposed, std::span<std::byte> staging);

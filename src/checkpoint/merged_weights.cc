@@ -291,7 +291,7 @@ Status MergedWeights::Reader::FindFactors(const std::vector<float>& magnitudes) 
   const int64_t rows = tensor_->type.shape[0], at_once = std::max<int64_t>(kElementsAtOnce / columns_, 1);
   std::vector<double> squares(magnitudes.size());
   std::vector<float> piece;
-  std::vector<std::byte> staging(SafetensorsFile::kStagingBytes);
+  std::vector<std::byte> staging(TensorFile::kStagingBytes);
   for (int64_t first = 0; first < rows; first += at_once) {
     const int64_t n = std::min(at_once, rows - first);
     piece.resize(static_cast<size_t>(n * columns_));

@@ -59,7 +59,7 @@ class MergedWeights {
   class Reader {
    public:
     // Rows [first, first + rows) of dim 0, in f32. Errors: what cannot be read; numbers that are not finite where an
-    // adapter is merged. `staging` as for SafetensorsFile.
+    // adapter is merged. `staging` as for TensorFile.
     Status Read(int64_t first, int64_t rows, std::span<float> out, std::span<std::byte> staging) const;
     int64_t columns() const { return columns_; }  // elements of a row
 

@@ -11,15 +11,11 @@
 #include "checkpoint/companion_files.h"
 #include "checkpoint/manifest.h"
 #include "format/lora_config.h"
+#include "format/model_weights.h"
 #include "format/quoted.h"
 
 namespace temper {
 namespace {
-
-bool HasWeights(Env& env, const std::string& folder) {
-  return env.IsFile(JoinPath(folder, "model.safetensors")) ||
-         env.IsFile(JoinPath(folder, "model.safetensors.index.json"));
-}
 
 // The repository of the Hub that `text` may name, at `revision` if `text` names none. A revision that is no plain name
 // names nothing: it may come from a file of others.
@@ -52,7 +48,7 @@ class Resolver {
     const bool checkpoint = env_.IsFile(JoinPath(path, kManifestFile));
     if (env_.IsFile(JoinPath(path, kAdapterConfigFile))) return TakeAdapter(path, checkpoint);
     if (env_.IsFile(JoinPath(path, kModelConfigFile)) &&
-        (HasWeights(env_, path) || checkpoint || !request_.needs_weights)) {
+        (!WeightsFileIn(env_, path).empty() || checkpoint || !request_.needs_weights)) {
       return TakeModel(path, checkpoint);
     }
     TEMPER_ASSIGN_OR_RETURN(const auto checkpoints, ListCheckpoints(env_, path));
@@ -62,10 +58,11 @@ class Resolver {
           fmt::format("{} has no finished model or adapter; using its newest checkpoint: {}", path, BaseName(latest)));
       return Resolve(latest, option);
     }
-    // A folder with config.json and weights of another kind (pickles) is the model reader's to explain.
+    // A folder with config.json and weights of another kind is the model reader's to explain.
     if (env_.IsFile(JoinPath(path, kModelConfigFile))) return TakeModel(path, false);
     return NotFound(
-        fmt::format("{} {} is not a model: looked for {} with model.safetensors (a model), {} (an adapter) and "
+        fmt::format("{} {} is not a model: looked for {} with model.safetensors or pytorch_model.bin (a model), {} (an "
+                    "adapter) and "
                     "checkpoint-<step> folders (a run's output), found none",
                     option, path, kModelConfigFile, kAdapterConfigFile));
   }

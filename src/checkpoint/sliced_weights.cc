@@ -5,8 +5,10 @@
 #include <span>
 #include <vector>
 
+#include "base/log.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/training_state.h"
+#include "format/f16_range.h"
 #include "format/safetensors_writer.h"
 
 namespace temper {
@@ -17,8 +19,7 @@ constexpr int64_t kReadPiece = 1 << 20;  // of a tensor that is put together: wh
 }  // namespace
 
 Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder) {
-  const auto has = [&](const char* file) { return env.IsFile(JoinPath(folder, file)); };
-  if (!has(kManifestFile) || has(kModelWeightsFile) || has("model.safetensors.index.json")) {
+  if (!env.IsFile(JoinPath(folder, kManifestFile)) || !WeightsFileIn(env, folder).empty()) {
     return ModelWeights::Open(env, folder);
   }
   TEMPER_ASSIGN_OR_RETURN(const CheckpointReader checkpoint, CheckpointReader::Open(env, folder));
@@ -63,6 +64,7 @@ Result<std::string> JoinWeights(Env& env, const std::string& checkpoint, const s
   writer.KeepChecksum();
   TEMPER_ASSIGN_OR_RETURN(const ModelWeights weights, OpenModelWeights(env, checkpoint));
   std::vector<std::byte> memory(kReadPiece);
+  F16Range range;
   for (const StoredTensor& stored : writer.order()) {
     const auto other = of_others.find(stored.name);
     ModelWeights::Entry entry;
@@ -77,10 +79,12 @@ Result<std::string> JoinWeights(Env& env, const std::string& checkpoint, const s
     for (int64_t done = 0; done < stored.bytes().v; done += kReadPiece) {
       const auto piece = std::span(memory).first(static_cast<size_t>(std::min(kReadPiece, stored.bytes().v - done)));
       TEMPER_RETURN_IF_ERROR(entry.ReadElementsAs(done / SizeOf(type.dtype), type.dtype, piece));
+      range.Note(stored.name, type.dtype, piece);
       TEMPER_RETURN_IF_ERROR(writer.Append(stored.name, piece));
     }
   }
   TEMPER_RETURN_IF_ERROR(writer.Finish());
+  if (const std::string warning = range.Warning(path); !warning.empty()) LogWarning(warning);
   return writer.checksum();
 }
 

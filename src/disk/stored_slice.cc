@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <optional>
+
 #include "format/conversion.h"
 #include "format/quoted.h"
 
@@ -20,6 +22,8 @@ Result<StoredSlice> FindSlice(const ModelWeights::Entry& entry, const PartView& 
   }
   if (entry.pieces != nullptr) return unsupported("it lies in several pieces");
   if (entry.nf4 != nullptr) return unsupported("it is stored as nf4");
+  const std::optional<int64_t> place = entry.file->PlaceOf(tensor.name);
+  if (!place) return unsupported("its elements are in another order there");
   if (!part.is_one_run()) {
     return unsupported(fmt::format("the elements of {} of {} are not contiguous", box.ToString(), global.ToString()));
   }
@@ -31,7 +35,7 @@ Result<StoredSlice> FindSlice(const ModelWeights::Entry& entry, const PartView& 
   return StoredSlice{.path = entry.file->path(),
                      .version = entry.file->version(),
                      .name = tensor.name,
-                     .begin = entry.file->data_begin() + tensor.begin + part.RowBegin(0) * SizeOf(type.dtype),
+                     .begin = *place + part.RowBegin(0) * SizeOf(type.dtype),
                      .elements = box.elements(),
                      .stored = type.dtype,
                      .as = as};

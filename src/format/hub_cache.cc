@@ -222,15 +222,21 @@ Status HubCache::CheckWhole(const HubName& name, const std::string& snapshot, bo
     return incomplete("has no config.json: the model is not there, or not all of it");
   }
   if (!needs_weights || has("model.safetensors") || has("adapter_model.safetensors")) return OkStatus();
-  constexpr char kIndex[] = "model.safetensors.index.json";
-  if (!has(kIndex)) {
-    // Pickles and other forms are for the reader of weights to explain.
+  const char* index_file = "model.safetensors.index.json";
+  if (!has(index_file)) {
+    if (has("pytorch_model.bin") || has("adapter_model.bin")) return OkStatus();
+    index_file = "pytorch_model.bin.index.json";
+  }
+  if (!has(index_file)) {
+    // Other names are for the reader of weights to explain.
     for (const std::string& file : names) {
-      if (file.ends_with(".bin") || file.ends_with(".safetensors")) return OkStatus();
+      for (const char* end : {".bin", ".pt", ".pth", ".safetensors"}) {
+        if (file.ends_with(end)) return OkStatus();
+      }
     }
     return incomplete("has no weights");
   }
-  TEMPER_ASSIGN_OR_RETURN(const Json index, ReadJsonFile(*env_, JoinPath(snapshot, kIndex)));
+  TEMPER_ASSIGN_OR_RETURN(const Json index, ReadJsonFile(*env_, JoinPath(snapshot, index_file)));
   std::set<std::string> missing;
   if (index.is_object() && index.contains("weight_map") && index["weight_map"].is_object()) {
     for (const auto& [tensor, file] : index["weight_map"].items()) {

@@ -11,6 +11,7 @@
 #include "format/checksum.h"
 #include "format/json.h"
 #include "format/mxfp4_tensor.h"
+#include "format/open_tensor_file.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -18,6 +19,7 @@ namespace {
 
 // A model of 10^5 tensors has an index of 10 MB.
 constexpr Bytes kMaxIndex = MiB(64);
+constexpr std::string_view kIndexOfSafetensors = "model.safetensors.index.json", kIndexEnd = ".index.json";
 
 // A shard must be a plain file name: an index from elsewhere must not make Temper read /etc or the folder's neighbours.
 bool IsPlainFileName(std::string_view name) {
@@ -59,35 +61,33 @@ std::string FirstOf(const std::vector<std::string>& names) {
                      names.size() > kShown ? fmt::format(" and {} more", names.size() - kShown) : "");
 }
 
+// Whether a file, going by its name, may hold a state dict. A run of transformers leaves others in its folder.
+bool IsOfTorch(std::string_view name) {
+  const auto of = [&](std::initializer_list<std::string_view> ends) {
+    return std::any_of(ends.begin(), ends.end(), [&](std::string_view end) { return name.ends_with(end); });
+  };
+  const bool state_of_run = name.starts_with("optimizer.") || name.starts_with("scheduler.") ||
+                            name.starts_with("scaler.") || name.starts_with("rng_state") || name == "training_args.bin";
+  return of({".bin", ".pt", ".pth"}) && !state_of_run;
+}
+
 // Why a folder without the wanted weights has none, as far as its files tell.
 Status ExplainMissingWeights(Env& env, const std::string& folder, WeightsKind kind) {
   TEMPER_ASSIGN_OR_RETURN(const std::vector<std::string> names, env.List(folder));
   const bool model = kind == WeightsKind::kModel;
-  std::vector<std::string> pickles, others;
+  std::vector<std::string> others;
   bool has_adapter = false, has_model = false;
   for (const std::string& name : names) {
     has_adapter = has_adapter || name.starts_with("adapter_model.");
     has_model = has_model || name == "model.safetensors" || name == "model.safetensors.index.json";
-    const bool pickle = name.ends_with(".bin") || name.ends_with(".pt") || name.ends_with(".pth");
     const bool ours = name.starts_with("adapter_model") != model;
-    if (pickle && ours && name != "training_args.bin") pickles.push_back(name);
-    if (name.ends_with(".safetensors") && ours) others.push_back(name);
+    if (ours && (name.ends_with(".safetensors") || IsOfTorch(name))) others.push_back(name);
   }
   if (!others.empty()) {
     return NotFound(
-        fmt::format("{} has neither model.safetensors nor model.safetensors.index.json, but {}. Give the "
+        fmt::format("{} has neither model.safetensors nor pytorch_model.bin, nor an index of either, but {}. Give the "
                     "path of the file itself if it holds all weights, or download the index",
                     folder, FirstOf(others)));
-  }
-  if (!pickles.empty()) {
-    return Unsupported(fmt::format(
-        "{} has its weights only as PyTorch pickles ({}). Unpickling runs whatever code the file holds, so Temper "
-        "refuses it. Download the safetensors version of the {} or, if you trust its origin, convert it with {}",
-        folder, FirstOf(pickles), model ? "model" : "adapter",
-        model ? "transformers: AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER, "
-                "safe_serialization=True)"
-              : "PEFT: AutoPeftModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER, "
-                "safe_serialization=True)"));
   }
   if (model && has_adapter) {
     return NotFound(folder + " holds an adapter, not a model's weights; give the base model's folder here");
@@ -96,33 +96,45 @@ Status ExplainMissingWeights(Env& env, const std::string& folder, WeightsKind ki
     return NotFound(folder + " holds a model's weights, not an adapter (adapter_model.safetensors)");
   }
   return NotFound(fmt::format("{} holds no weights: {}", folder,
-                              model ? "neither model.safetensors nor model.safetensors.index.json is there"
-                                    : "adapter_model.safetensors is not there"));
+                              model ? "there is neither model.safetensors nor pytorch_model.bin, nor an index of either"
+                                    : "there is neither adapter_model.safetensors nor adapter_model.bin"));
 }
 
 }  // namespace
 
+std::string WeightsFileIn(Env& env, const std::string& folder, WeightsKind kind) {
+  static constexpr std::string_view kModelFiles[] = {"model.safetensors", kIndexOfSafetensors, "pytorch_model.bin",
+                                                     "pytorch_model.bin.index.json"};
+  static constexpr std::string_view kAdapterFiles[] = {"adapter_model.safetensors", "adapter_model.bin"};
+  const bool model = kind == WeightsKind::kModel;
+  for (const std::string_view name : model ? std::span<const std::string_view>(kModelFiles) : kAdapterFiles) {
+    if (std::string path = JoinPath(folder, name); env.IsFile(path)) return path;
+  }
+  const auto names = env.List(folder);
+  std::string only;
+  for (const std::string& name : names.ok() && model ? *names : std::vector<std::string>()) {
+    if (name.ends_with(".bin") || !IsOfTorch(name) || !env.IsFile(JoinPath(folder, name))) continue;
+    if (!only.empty()) return "";
+    only = name;
+  }
+  return only.empty() ? "" : JoinPath(folder, only);
+}
+
 Result<ModelWeights> ModelWeights::Open(Env& env, const std::string& path, WeightsKind kind) {
   ModelWeights weights(path);
   if (!env.IsFolder(path)) {
-    const bool is_index = path.ends_with(".safetensors.index.json");
+    const bool is_index = path.ends_with(kIndexEnd);
     TEMPER_RETURN_IF_ERROR(is_index ? weights.OpenShards(env, FolderOf(path), path) : weights.OpenFile(env, path));
-  } else if (kind == WeightsKind::kAdapter) {
-    const std::string file = JoinPath(path, "adapter_model.safetensors");
-    if (!env.IsFile(file)) return ExplainMissingWeights(env, path, kind);
-    TEMPER_RETURN_IF_ERROR(weights.OpenFile(env, file));
   } else {
-    const std::string file = JoinPath(path, "model.safetensors");
-    const std::string index = JoinPath(path, "model.safetensors.index.json");
-    if (env.IsFile(file)) {
-      if (env.IsFile(index)) {
+    const std::string file = WeightsFileIn(env, path, kind);
+    if (file.empty()) return ExplainMissingWeights(env, path, kind);
+    if (!file.ends_with(kIndexEnd)) {
+      if (env.IsFile(JoinPath(path, kIndexOfSafetensors)) && kind == WeightsKind::kModel) {
         weights.notices_.push_back(path + " has model.safetensors and an index: the index is ignored");
       }
       TEMPER_RETURN_IF_ERROR(weights.OpenFile(env, file));
-    } else if (env.IsFile(index)) {
-      TEMPER_RETURN_IF_ERROR(weights.OpenShards(env, path, index));
     } else {
-      return ExplainMissingWeights(env, path, kind);
+      TEMPER_RETURN_IF_ERROR(weights.OpenShards(env, path, file));
     }
   }
   TEMPER_RETURN_IF_ERROR(weights.Collect());
@@ -130,8 +142,8 @@ Result<ModelWeights> ModelWeights::Open(Env& env, const std::string& path, Weigh
 }
 
 Status ModelWeights::OpenFile(Env& env, const std::string& path) {
-  TEMPER_ASSIGN_OR_RETURN(auto file, SafetensorsFile::Open(env, path));
-  files_.push_back(std::make_unique<SafetensorsFile>(std::move(file)));
+  TEMPER_ASSIGN_OR_RETURN(auto file, OpenTensorFile(env, path));
+  files_.push_back(std::move(file));
   return OkStatus();
 }
 
@@ -256,7 +268,7 @@ Result<ModelWeights> ModelWeights::OfPieces(Env& env, const std::string& path, c
     t->whole = {.name = list.name, .end = list.type.bytes().v};
     for (int d = 0; d < list.type.shape.rank(); ++d) t->whole.dims.push_back(list.type.shape[d]);
     for (const PieceList::Item& item : list.items) {
-      const SafetensorsFile& file = *weights.files_[item.file];
+      const TensorFile& file = *weights.files_[item.file];
       const StoredTensor* stored = file.Find(item.stored_as);
       const Result<TensorType> type = stored ? stored->type() : Result<TensorType>(NotFound(""));
       if (!type.ok() || type->dtype != list.type.dtype || type->shape.rank() != item.begin.rank()) {

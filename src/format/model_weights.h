@@ -1,5 +1,5 @@
 // ModelWeights: the tensors of a Hugging Face model or adapter folder, whether they are stored in one file or in
-// shards. It reads only headers; data is read tensor by tensor through SafetensorsFile. A weight that bitsandbytes has
+// shards. It reads only headers; data is read tensor by tensor through TensorFile. A weight that bitsandbytes has
 // quantised to nf4 is one tensor here: the matrix that it dequantises to. So is a stack in MXFP4
 // (format/mxfp4_tensor.h), whose pieces are its blocks and its scales.
 //
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "format/nf4_tensor.h"
-#include "format/safetensors.h"
+#include "format/tensor_file.h"
 #include "format/weight_source.h"
 
 namespace temper {
@@ -24,16 +24,22 @@ enum class WeightsKind {
   kAdapter,  // adapter_model.safetensors
 };
 
+// The file of `folder` that its weights are read from, a file of tensors or an index of shards; empty: it has none.
+// Where there are several, as transformers and PEFT choose: safetensors before what torch.save wrote
+// (pytorch_model.bin, adapter_model.bin), one file before an index. Of a folder with none of their names, the one .pt
+// or .pth file.
+std::string WeightsFileIn(Env& env, const std::string& folder, WeightsKind kind = WeightsKind::kModel);
+
 class ModelWeights {
  public:
   // A box of a tensor that is stored in pieces: tensor `stored` of `file`, which begins at `begin` of the whole.
   struct Piece {
-    const SafetensorsFile* file = nullptr;
+    const TensorFile* file = nullptr;
     const StoredTensor* stored = nullptr;
     std::vector<int64_t> begin;
   };
   struct Entry {
-    const SafetensorsFile* file = nullptr;       // for a tensor in pieces: the first piece's
+    const TensorFile* file = nullptr;            // for a tensor in pieces: the first piece's
     const StoredTensor* tensor = nullptr;        // the whole tensor; for one in pieces begin and end give only its size
     const std::vector<Piece>* pieces = nullptr;  // null if the tensor is stored whole in `file`
     bool pieces_in_order = false;                // sorted by begin[0]; a piece ends where the next begins
@@ -44,7 +50,7 @@ class ModelWeights {
       if (nf4 != nullptr) return nf4->indices().tensor->begin;
       return pieces == nullptr ? tensor->begin : pieces->front().stored->begin;
     }
-    // As SafetensorsFile::ReadElementsAs, however the elements are stored; reads only the pieces it needs.
+    // As TensorFile::ReadElementsAs, however the elements are stored; reads only the pieces it needs.
     Status ReadElementsAs(int64_t first, DType target, std::span<std::byte> out,
                           std::span<std::byte> staging = {}) const;
   };
@@ -61,9 +67,9 @@ class ModelWeights {
     std::vector<Item> items;
   };
 
-  // `path`: a folder, a .safetensors file, or an index of shards. A folder that has both one file and an index is read
-  // from the one file, as transformers does. Shards count, not what the index says of their tensors. Errors: kNotFound
-  // (no weights, missing shards: all are named), kCorrupt (a damaged index or shard), kUnsupported (only pickles).
+  // `path`: a folder (WeightsFileIn), a file of tensors, or an index of shards. Shards count, not what the index says
+  // of their tensors. Errors: kNotFound (no weights, missing shards: all are named), kCorrupt (a damaged index or
+  // shard), kUnsupported (a file of another kind).
   static Result<ModelWeights> Open(Env& env, const std::string& path, WeightsKind kind = WeightsKind::kModel);
 
   // Tensors that are stored in pieces in `files`, whose other content is ignored. REQUIRES: the pieces of a tensor are
@@ -79,7 +85,7 @@ class ModelWeights {
   const std::string& path() const { return path_; }  // as given to Open
   // What a user should hear of the files once, as warnings.
   const std::vector<std::string>& notices() const { return notices_; }
-  const std::vector<std::unique_ptr<SafetensorsFile>>& files() const { return files_; }
+  const std::vector<std::unique_ptr<TensorFile>>& files() const { return files_; }
   const std::vector<Entry>& entries() const { return entries_; }  // sorted by name; names are unique
   Bytes bytes() const;                                            // of all tensors
 
@@ -105,7 +111,7 @@ class ModelWeights {
   Status CollectQuantised();
 
   std::string path_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;  // pointers: entries point into them
+  std::vector<std::unique_ptr<TensorFile>> files_;  // pointers: entries point into them
   // Pieces of tensors; entries point at them.
   struct InPieces {
     StoredTensor whole;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/faulty_env.h"
+#include "base/project_folder_for_test.h"
 #include "format/json.h"
 #include "format/memory_env_for_test.h"
 #include "format/sharded_safetensors_writer.h"
@@ -259,12 +260,49 @@ TEST(ModelWeights, PrefersTheSingleFileAsTransformersDoes) {
   EXPECT_EQ(weights->entries().size(), 1u);
 }
 
+TEST(ModelWeights, TakesWhatTorchSavedWhereThereIsNothingElse) {
+  const auto golden = [](const char* name) {
+    return *ReadTextFile(PosixEnv(), std::string(kProjectFolder) + "/tests/format/torch/" + name + ".bin");
+  };
+  MemoryEnv env;
+  env.files["m/training_args.bin"] = env.files["m/optimizer.pt"] = env.files["m/rng_state_0.pth"] = "no weights";
+  EXPECT_EQ(WeightsFileIn(env, "m"), "");
+  env.files["m/last.pt"] = golden("training_run");
+  EXPECT_EQ(WeightsFileIn(env, "m"), "m/last.pt");
+  auto weights = ModelWeights::Open(env, "m");
+  ASSERT_TRUE(weights.ok()) << weights.status().message();
+  EXPECT_TRUE(weights->Find("1.bias").tensor);
+  // Two, of which either could be it.
+  env.files["m/best.pth"] = golden("training_run");
+  EXPECT_EQ(WeightsFileIn(env, "m"), "");
+  ExpectRefused(env, "m", StatusCode::kNotFound, {"'best.pth', 'last.pt'", "path of the file itself"});
+  EXPECT_TRUE(ModelWeights::Open(env, "m/best.pth").ok());
+
+  env.files["m/pytorch_model.bin.index.json"] =
+      R"({"weight_map":{"1.bias":"pytorch_model-00001-of-00002.bin","a":"pytorch_model-00002-of-00002.bin"}})";
+  ExpectRefused(env, "m", StatusCode::kNotFound, {"lacks 2 of the 2 shards", "'pytorch_model-00001-of-00002.bin'"});
+  env.files["m/pytorch_model-00001-of-00002.bin"] = golden("training_run");
+  env.files["m/pytorch_model-00002-of-00002.bin"] = golden("no_sums");
+  weights = ModelWeights::Open(env, "m");
+  ASSERT_TRUE(weights.ok()) << weights.status().message();
+  EXPECT_EQ(weights->files().size(), 2u);
+  std::vector<float> a(3);
+  ASSERT_TRUE(weights->Find("a").ReadElementsAs(0, DType::kF32, std::as_writable_bytes(std::span(a))).ok());
+  EXPECT_EQ(a, (std::vector<float>{-6.25, -1.625, 3}));
+  env.files["m/pytorch_model.bin"] = golden("archive");
+  EXPECT_EQ(WeightsFileIn(env, "m"), "m/pytorch_model.bin");
+  ASSERT_TRUE(WriteModel(env, "m", {{"only", {DType::kF32, {1}}}}, 1000).ok());
+  EXPECT_EQ(WeightsFileIn(env, "m"), "m/model.safetensors");
+
+  env.files["a/adapter_model.bin"] = golden("sequence");
+  EXPECT_TRUE(ModelWeights::Open(env, "a", WeightsKind::kAdapter).ok());
+  ASSERT_TRUE(WriteModel(env, "a", {{"only", {DType::kF32, {1}}}}, 1000, "adapter_model").ok());
+  EXPECT_EQ(WeightsFileIn(env, "a", WeightsKind::kAdapter), "a/adapter_model.safetensors");
+}
+
 TEST(ModelWeights, SaysWhyAFolderHasNoWeightsItCanRead) {
   MemoryEnv env;
-  env.files["m/pytorch_model.bin"] = "PK\x03\x04";
   env.files["m/config.json"] = "{}";
-  ExpectRefused(env, "m", StatusCode::kUnsupported,
-                {"'pytorch_model.bin'", "runs whatever code", "safe_serialization=True"});
   env.files["m/consolidated.safetensors"] = "";
   ExpectRefused(env, "m", StatusCode::kNotFound, {"'consolidated.safetensors'", "path of the file itself"});
 
@@ -276,15 +314,16 @@ TEST(ModelWeights, SaysWhyAFolderHasNoWeightsItCanRead) {
   adapter.files.erase("a/adapter_model.safetensors");
   ExpectRefused(adapter, "a", StatusCode::kNotFound, {"holds no weights", "adapter_model.safetensors"},
                 WeightsKind::kAdapter);
-  adapter.files["a/adapter_model.bin"] = "PK\x03\x04";
-  ExpectRefused(adapter, "a", StatusCode::kUnsupported, {"'adapter_model.bin'", "PEFT"}, WeightsKind::kAdapter);
+  adapter.files["a/adapter_model.bin"] = "PK\x03\x04 and no more";
+  ExpectRefused(adapter, "a", StatusCode::kCorrupt, {"a/adapter_model.bin", "zip archive"}, WeightsKind::kAdapter);
 
   MemoryEnv model = TwoShards();
   ExpectRefused(model, "m", StatusCode::kNotFound, {"a model's weights, not an adapter"}, WeightsKind::kAdapter);
   ExpectRefused(model, "nowhere", StatusCode::kNotFound, {"nowhere", "No such file"});
   MemoryEnv empty;
   empty.files["m/config.json"] = "{}";
-  ExpectRefused(empty, "m", StatusCode::kNotFound, {"m holds no weights", "model.safetensors.index.json"});
+  ExpectRefused(empty, "m", StatusCode::kNotFound,
+                {"m holds no weights", "neither model.safetensors nor pytorch_model.bin"});
 }
 
 // A stack of gate above up, as the model has it, of which each matrix is a tensor here, in several shards.

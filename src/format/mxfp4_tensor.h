@@ -14,7 +14,7 @@
 #include <span>
 #include <string>
 
-#include "format/safetensors.h"
+#include "format/tensor_file.h"
 
 namespace temper {
 
@@ -23,7 +23,7 @@ class Mxfp4Tensor {
   static constexpr char kBlocks[] = "_blocks", kScales[] = "_scales";
 
   struct Stored {
-    const SafetensorsFile* file = nullptr;
+    const TensorFile* file = nullptr;
     const StoredTensor* tensor = nullptr;
   };
   // NAME, bf16 [matrices, in, out]. kCorrupt where blocks and scales do not fit each other; the error names file and

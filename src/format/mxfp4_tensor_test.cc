@@ -88,7 +88,7 @@ TEST(Mxfp4Tensor, BlocksAndScalesThatDoNotFitAreNamed) {
   const StoredTensor scales{.name = "x_scales", .dtype = FindStoredDType("U8"), .dims = {2, 3, 3}};
   const ScratchFolder folder;
   const ModelWeights weights = Write(folder.path());
-  const SafetensorsFile& file = *weights.files().front();
+  const TensorFile& file = *weights.files().front();
   const auto whole = Mxfp4Tensor::WholeOf("x", {&file, &blocks}, {&file, &scales});
   ASSERT_FALSE(whole.ok());
   EXPECT_EQ(whole.status().code(), StatusCode::kCorrupt);

@@ -10,7 +10,7 @@
 #include <span>
 #include <string>
 
-#include "format/safetensors.h"
+#include "format/tensor_file.h"
 #include "tensor/nf4_rows.h"
 
 namespace temper {
@@ -20,7 +20,7 @@ class Nf4Tensor {
   static constexpr char kState[] = ".quant_state.bitsandbytes__nf4";
 
   struct Stored {
-    const SafetensorsFile* file = nullptr;
+    const TensorFile* file = nullptr;
     const StoredTensor* tensor = nullptr;
   };
   // `find` gives tensors of the files by name, null pointers where absent; they outlive the result. kCorrupt if one is

@@ -270,14 +270,21 @@ TEST_F(BadInput, ATruncatedTokenizerIsNamed) {
   ExpectEnd(Temper(Train({"--model", "model", "--output_dir", "second"})), 1, {"model: no tokenizer: "});
 }
 
-TEST_F(BadInput, APickleIsRefusedWithTheReason) {
+TEST_F(BadInput, APickleThatIsNoStateDictIsRefusedWithTheReason) {
   const std::string model = CopyModel("model");
   ASSERT_TRUE(PosixEnv().RemoveFile(model + "/model.safetensors").ok());
-  Spill("model/pytorch_model.bin", "PK\x03\x04");
-  ExpectModelRefused("model", {"'pytorch_model.bin'", "runs whatever code the file holds", "save_pretrained"});
-  // Also a renamed one.
-  Spill("model/model.safetensors", std::string("PK\x03\x04") + std::string(200, '\xEE'));
-  ExpectModelRefused("model", {"is a PyTorch pickle, not safetensors", "runs whatever code the file holds"});
+  Spill("model/pytorch_model.bin", "PK\x03\x04 and no more of it");
+  ExpectModelRefused("model", {"model/pytorch_model.bin", "zip archive"});
+  // One that would run a program, in the form of PyTorch before 1.6. Also renamed.
+  const std::string magic("\x80\x02\x8a\nl\xfc\x9c\x46\xf9\x20j\xa8P\x19.", 15), version("\x80\x02M\xe9\x03.", 6);
+  const std::string facts = "\x80\x02}.", runs =
+                                              "\x80\x02"
+                                              "cos\nsystem\n(X" +
+                                              std::string("\x07\0\0\0", 4) + "touch ytR.";
+  for (const char* file : {"model/pytorch_model.bin", "model/model.safetensors"}) {
+    Spill(file, magic + version + facts + runs + "\x80\x02].");
+    ExpectModelRefused("model", {file, "refers to 'os.system'", "neither knows nor runs"});
+  }
 }
 
 TEST_F(BadInput, MissingDataIsFoundBeforeCompiling) {

@@ -8,6 +8,7 @@
 
 #include "checkpoint/load_weights.h"
 #include "format/model_weights.h"
+#include "format/safetensors.h"
 #include "format/sharded_safetensors_writer.h"
 #include "temper_program.h"
 #include "tensor/element_format.h"

@@ -18,6 +18,7 @@
 #include "checkpoint/sliced_weights.h"
 #include "compile/train_step.h"
 #include "format/lora_config.h"
+#include "format/safetensors.h"
 #include "graph/named_ops.h"
 #include "infer/generator.h"
 #include "model/families.h"
