@@ -11,7 +11,7 @@
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/configured_dtype.h"
-#include "checkpoint/merged_weights.h"
+#include "checkpoint/mean_weights.h"
 #include "checkpoint/training_state.h"
 #include "checkpoint/weight_checksums.h"
 #include "format/conversion.h"
@@ -40,15 +40,16 @@ class Exporter {
   using Tensor = MergedWeights::Tensor;
 
  public:
-  Exporter(Env& env, const ExportSpec& spec, const TransferCallback& progress, const TransferCallback& verifying)
-      : env_(env), spec_(spec), progress_(progress), verifying_(verifying) {}
+  Exporter(Env& env, std::span<const ExportSpec> specs, const TransferCallback& progress,
+           const TransferCallback& verifying)
+      : env_(env), specs_(specs), spec_(specs.front()), progress_(progress), verifying_(verifying) {}
 
   Result<ExportReport> Run() {
     TEMPER_RETURN_IF_ERROR(CheckOutput());
     TEMPER_RETURN_IF_ERROR(OpenSources());
-    TEMPER_RETURN_IF_ERROR(weights_->Verify(verifying_));
+    TEMPER_RETURN_IF_ERROR(models_->Verify(verifying_));
     std::vector<TensorDeclaration> declared;
-    for (const Tensor& t : weights_->tensors()) {
+    for (const Tensor& t : weights().tensors()) {
       const auto parts = KeptParts(t);
       for (const KeptPart& part : parts) declared.push_back({.name = part.name, .type = {}, .as = part.stored.tensor});
       if (parts.empty()) declared.push_back({t.name, t.type});
@@ -68,9 +69,11 @@ class Exporter {
     const std::string& out = spec_.output_dir;
     if (env_.IsFile(out)) return InvalidArgument(fmt::format("--output_dir {} is a file", out));
     if (!env_.IsFolder(out)) return OkStatus();
-    for (const std::string& input : {spec_.source.model_folder, spec_.source.adapter_folder}) {
-      if (!input.empty() && SameFolder(out, input)) {
-        return InvalidArgument(fmt::format("--output_dir {} is the folder being exported; give another one", out));
+    for (const ExportSpec& spec : specs_) {
+      for (const std::string& input : {spec.source.model_folder, spec.source.adapter_folder}) {
+        if (!input.empty() && SameFolder(out, input)) {
+          return InvalidArgument(fmt::format("--output_dir {} is the folder being exported; give another one", out));
+        }
       }
     }
     TEMPER_ASSIGN_OR_RETURN(const auto names, env_.List(out));
@@ -108,14 +111,14 @@ class Exporter {
       if (!configured.ok()) return Unsupported(configured.status().message() + "; give --dtype");
       dtype_ = configured->value_or(DType::kF32);
     }
-    TEMPER_ASSIGN_OR_RETURN(MergedWeights weights, MergedWeights::Open(env_, spec_, dtype_));
-    weights_.emplace(std::move(weights));
-    report_.notices = weights_->notices();
-    report_.tensors = std::ssize(weights_->tensors());
-    report_.merged = weights_->merged();
-    for (const Tensor& t : weights_->tensors()) {
+    TEMPER_ASSIGN_OR_RETURN(MeanWeights models, MeanWeights::Open(env_, specs_, dtype_));
+    models_.emplace(std::move(models));
+    report_.notices = weights().notices();
+    report_.tensors = std::ssize(weights().tensors());
+    report_.merged = weights().merged();
+    for (const Tensor& t : weights().tensors()) {
       if (!Mxfp4Tensor::Of(t.from)) continue;
-      const bool changes = dtype_ || t.adapter.module != nullptr;
+      const bool changes = dtype_ || t.adapter.module != nullptr || models_->several();
       bool& kept = keeps_mxfp4_.emplace(ModuleOf(t.name), true).first->second;
       kept = kept && !changes;
     }
@@ -159,7 +162,7 @@ class Exporter {
   Status WriteWeights(ShardedSafetensorsWriter& writer) {
     std::map<std::string, const Tensor*> by_name;
     std::map<std::string, Mxfp4Tensor::Stored> kept;
-    for (const Tensor& tensor : weights_->tensors()) {
+    for (const Tensor& tensor : weights().tensors()) {
       by_name[tensor.name] = &tensor;
       for (KeptPart& part : KeptParts(tensor)) kept.emplace(std::move(part.name), part.stored);
     }
@@ -171,7 +174,10 @@ class Exporter {
       } else {
         const Tensor& tensor = *by_name.at(stored.name);
         const bool merges = tensor.adapter.module != nullptr;
-        TEMPER_RETURN_IF_ERROR(merges ? WriteMerged(writer, tensor) : WriteConverted(writer, tensor));
+        const bool means = models_->several() && IsFloating(tensor.type.dtype);
+        TEMPER_RETURN_IF_ERROR(means    ? WriteMean(writer, tensor)
+                               : merges ? WriteMerged(writer, tensor)
+                                        : WriteConverted(writer, tensor));
       }
       done += stored.bytes();
       if (progress_) progress_(done, total);
@@ -210,7 +216,7 @@ class Exporter {
   }
 
   Status WriteMerged(ShardedSafetensorsWriter& writer, const Tensor& tensor) {
-    TEMPER_ASSIGN_OR_RETURN(const MergedWeights::Reader reader, weights_->OpenReader(tensor));
+    TEMPER_ASSIGN_OR_RETURN(const MergedWeights::Reader reader, weights().OpenReader(tensor));
     const int64_t all = tensor.type.shape[0], columns = reader.columns();
     const int64_t piece = std::max<int64_t>(1, kPieceBytes / 4 / std::max<int64_t>(1, columns));  // rows
     const int64_t size = SizeOf(tensor.type.dtype);
@@ -223,6 +229,24 @@ class Exporter {
       const auto bytes = std::span(out_).first(static_cast<size_t>(elements * size));
       Convert(DType::kF32, std::as_bytes(part).data(), tensor.type.dtype, bytes.data(), elements);
       range_.Note(tensor.name, tensor.type.dtype, bytes);
+      TEMPER_RETURN_IF_ERROR(writer.Append(tensor.name, bytes));
+    }
+    return OkStatus();
+  }
+
+  Status WriteMean(ShardedSafetensorsWriter& writer, const Tensor& tensor) {
+    TEMPER_ASSIGN_OR_RETURN(MeanWeights::Reader reader, models_->OpenReader(tensor));
+    const int64_t columns = reader.columns(), size = SizeOf(tensor.type.dtype);
+    const int64_t all = tensor.type.shape.elements() / std::max<int64_t>(1, columns);  // rows; of a scalar one
+    const int64_t piece = std::max<int64_t>(1, kPieceBytes / 8 / std::max<int64_t>(1, columns));
+    std::vector<double> mean(static_cast<size_t>(std::min(piece, all) * columns));
+    out_.resize(mean.size() * static_cast<size_t>(size));
+    for (int64_t row = 0; row < all; row += piece) {
+      const int64_t elements = std::min(piece, all - row) * columns;
+      const std::span<double> part = std::span(mean).first(static_cast<size_t>(elements));
+      TEMPER_RETURN_IF_ERROR(reader.Read(row, part, staging_));
+      const auto bytes = std::span(out_).first(static_cast<size_t>(elements * size));
+      Convert(DType::kF64, std::as_bytes(part).data(), tensor.type.dtype, bytes.data(), elements);
       TEMPER_RETURN_IF_ERROR(writer.Append(tensor.name, bytes));
     }
     return OkStatus();
@@ -270,7 +294,7 @@ class Exporter {
     // What was quantised is exported in the type that it was quantised from, but for experts in MXFP4 that do not
     // change: then quantization_config names those that do.
     const auto is_kept = [](const auto& module) { return module.second; };
-    const auto& entries = weights_->base().entries();
+    const auto& entries = weights().base().entries();
     if (std::any_of(keeps_mxfp4_.begin(), keeps_mxfp4_.end(), is_kept)) {
       OrderedJson& quantisation = config_["quantization_config"];
       for (const auto& [module, kept] : keeps_mxfp4_) {
@@ -284,21 +308,26 @@ class Exporter {
                std::any_of(entries.begin(), entries.end(), [](const auto& e) { return e.nf4 != nullptr; })) {
       changed = config_.erase("quantization_config") > 0 || changed;
     }
-    if (weights_->untied()) {
+    if (weights().untied()) {
       for (const std::string& key : spec_.tied_keys) config_[OrderedJson::json_pointer(key)] = false;
       changed = true;
     }
     return changed ? PrintPythonJson(config_, config_text_) : config_text_;
   }
 
+  // Of the first model, which all is like but for numbers.
+  const MergedWeights& weights() const { return models_->first(); }
+  MergedWeights& weights() { return models_->first(); }
+
   Env& env_;
-  const ExportSpec& spec_;
+  const std::span<const ExportSpec> specs_;
+  const ExportSpec& spec_;  // the first
   const TransferCallback &progress_, &verifying_;
   std::string config_path_, config_text_;
   OrderedJson config_;
   std::vector<std::string> companions_;
   std::optional<DType> dtype_;  // of all floating tensors; as stored where absent
-  std::optional<MergedWeights> weights_;
+  std::optional<MeanWeights> models_;
   std::map<std::string, bool> keeps_mxfp4_;  // by the module of each stack in MXFP4
   F16Range range_;
   std::vector<std::byte> out_, staging_ = std::vector<std::byte>(TensorFile::kStagingBytes);
@@ -309,7 +338,13 @@ class Exporter {
 
 Result<ExportReport> ExportModel(Env& env, const ExportSpec& spec, const TransferCallback& progress,
                                  const TransferCallback& verifying) {
-  return Exporter(env, spec, progress, verifying).Run();
+  return ExportMean(env, std::span(&spec, 1), progress, verifying);
+}
+
+Result<ExportReport> ExportMean(Env& env, std::span<const ExportSpec> specs, const TransferCallback& progress,
+                                const TransferCallback& verifying) {
+  TEMPER_CHECK(!specs.empty()) << "no model to export";
+  return Exporter(env, specs, progress, verifying).Run();
 }
 
 }  // namespace temper

@@ -12,5 +12,8 @@ namespace temper {
 // for byte, except those replaced, and config.json if the dtype or the tying of the embeddings changes.
 Result<ExportReport> ExportModel(Env& env, const ExportSpec& spec, const TransferCallback& progress = nullptr,
                                  const TransferCallback& verifying = nullptr);
+// The mean of several models (checkpoint/mean_weights.h); all else is as of the first. REQUIRES: at least one.
+Result<ExportReport> ExportMean(Env& env, std::span<const ExportSpec> specs, const TransferCallback& progress = nullptr,
+                                const TransferCallback& verifying = nullptr);
 
 }  // namespace temper

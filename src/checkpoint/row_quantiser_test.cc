@@ -63,8 +63,9 @@ Result<std::vector<std::byte>> Load(const ModelWeights& files, const StoredWeigh
 TEST(RowQuantiser, Nf4HasTheBitsOfBitsandbytes) {
   const ModelWeights golden =
       Must(ModelWeights::Open(PosixEnv(), std::string(kProjectFolder) + "/tests/format/nf4.safetensors"));
-  for (const auto& [name, shape] :
-       {std::pair<const char*, Shape>{"whole.weight", {40, 448}}, {"crossing.weight", {7, 93}}}) {
+  for (const auto& [name, shape] : {std::pair<const char*, Shape>{"whole.weight", {40, 448}},
+                                    {"crossing.weight", {7, 93}},
+                                    {"even.weight", {7, 96}}}) {
     const ScratchFolder folder;
     WriteModel(folder.path(), {{name, shape, GoldenWeight(shape)}});
     const ModelWeights files = Must(ModelWeights::Open(PosixEnv(), folder.path()));

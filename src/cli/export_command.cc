@@ -1,6 +1,7 @@
 // temper export: writes a model for other tools: a Hugging Face folder, or a GGUF file.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "base/log.h"
@@ -9,6 +10,7 @@
 #include "checkpoint/export.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
+#include "cli/run_file.h"
 #include "program/program.h"
 #include "run/gguf_plan.h"
 #include "run/model_card.h"
@@ -19,10 +21,10 @@ namespace temper {
 namespace {
 
 constexpr char kExportUsage[] =
-    "usage: temper export MODEL --output_dir FOLDER [--option value ...]\n\n"
+    "usage: temper export MODEL [MODEL ...] --output_dir FOLDER [--option value ...]\n\n"
     "Writes a Hugging Face folder that transformers loads, or with --format gguf a file that llama.cpp and Ollama "
     "load;\n"
-    "an adapter is merged into its base.\n";
+    "an adapter is merged into its base. Of several models, such as the last checkpoints of a run, their mean.\n";
 constexpr char kModelfile[] = "Modelfile";
 enum class ExportFormat { kHuggingFace, kGguf };
 enum class ExportType { kStored, kBf16, kF16, kF32 };
@@ -82,9 +84,15 @@ void Report(const ExportReport& report, const std::string& what) {
                       report.merged > 0 ? fmt::format(", {} merged with the adapter", report.merged) : ""));
 }
 
-Status ExportFolder(const ExportSettings& settings, const OpenedModel& model) {
+// `others`: with which the model is averaged.
+Status ExportFolder(const ExportSettings& settings, const OpenedModel& model, const std::vector<OpenedModel>& others) {
   const auto& [choice, output_dir, format, type, mix, threads, overwrite] = settings;
-  TEMPER_ASSIGN_OR_RETURN(ExportSpec spec, model.ExportPlan());
+  std::vector<ExportSpec> specs;
+  TEMPER_ASSIGN_OR_RETURN(specs.emplace_back(), model.ExportPlan());
+  for (const OpenedModel& other : others) {
+    TEMPER_ASSIGN_OR_RETURN(specs.emplace_back(), other.ExportPlan());
+  }
+  ExportSpec& spec = specs.front();
   spec.output_dir = output_dir;
   spec.overwrite = overwrite;
   if (type != ExportType::kStored) {
@@ -92,11 +100,15 @@ Status ExportFolder(const ExportSettings& settings, const OpenedModel& model) {
   }
   ExportProgress progress;
   TEMPER_ASSIGN_OR_RETURN(const ExportReport report,
-                          ExportModel(PosixEnv(), spec, progress.Exporting(), progress.Verifying()));
+                          ExportMean(PosixEnv(), specs, progress.Exporting(), progress.Verifying()));
   const bool adapter = model.adapter().has_value();
-  TEMPER_RETURN_IF_ERROR(
-      WriteExportedCard(PosixEnv(), adapter ? model.source().adapter_folder : model.folder(), adapter, output_dir));
-  Report(report, output_dir);
+  if (others.empty()) {
+    TEMPER_RETURN_IF_ERROR(
+        WriteExportedCard(PosixEnv(), adapter ? model.source().adapter_folder : model.folder(), adapter, output_dir));
+  } else if (const std::string card = JoinPath(output_dir, kModelCardFile); IsOwnModelCard(PosixEnv(), card)) {
+    TEMPER_RETURN_IF_ERROR(PosixEnv().RemoveFile(card));  // of an earlier export: no card tells of a mean
+  }
+  Report(report, others.empty() ? output_dir : fmt::format("{}: the mean of {} models", output_dir, specs.size()));
   return OkStatus();
 }
 
@@ -128,9 +140,24 @@ Status ExportGgufFile(const ExportSettings& settings, const OpenedModel& model) 
   return OkStatus();
 }
 
+// Takes the models that follow the first one out of the front of a line.
+std::vector<std::string> TakeOthers(Arguments& line) {
+  const auto is_option = [](const std::string& word) {
+    return word.starts_with("-") || (word.find('=') != word.npos && !PosixEnv().IsFolder(word));
+  };
+  const auto end = std::find_if(line.begin(), line.end(), is_option);
+  std::vector<std::string> others;
+  if (end - line.begin() < 2) return others;
+  others.assign(line.begin() + 1, end);
+  line.erase(line.begin() + 1, end);
+  return others;
+}
+
 Result<int> Export(const Arguments& arguments) {
   ExportSettings settings;
-  TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(arguments, settings.Groups(), kExportCommand));
+  Arguments words = arguments;
+  const std::vector<std::string> averaged = TakeOthers(words);
+  TEMPER_ASSIGN_OR_RETURN(const auto line, ReadCommandOptions(words, settings.Groups(), kExportCommand));
   if (!line) return 0;
   TEMPER_RETURN_IF_ERROR(RequireModel(settings.choice.model, kExportCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(settings.output_dir, "output_dir"));
@@ -141,20 +168,35 @@ Result<int> Export(const Arguments& arguments) {
   if (gguf && line->Sets("dtype")) {
     return InvalidArgument("--dtype is for --format hf: give the type of a GGUF file with --gguf_type");
   }
+  if (!averaged.empty() && gguf) {
+    return InvalidArgument("a mean of models is written with --format hf: export that folder to GGUF afterwards");
+  }
+  if (!averaged.empty() && !settings.choice.adapter.empty()) {
+    return InvalidArgument("--adapter is for one model: name the adapters themselves to average their models");
+  }
   TEMPER_ASSIGN_OR_RETURN(const OpenedModel model, OpenedModel::Open(PosixEnv(), settings.choice));
-  TEMPER_RETURN_IF_ERROR(gguf ? ExportGgufFile(settings, model) : ExportFolder(settings, model));
+  std::vector<OpenedModel> others;
+  for (const std::string& name : averaged) {
+    if (IsRunFile(name)) return InvalidArgument(fmt::format("{}: name the run's output folder, or a checkpoint", name));
+    ModelChoice other = settings.choice;
+    other.model = name;
+    TEMPER_ASSIGN_OR_RETURN(OpenedModel opened, OpenedModel::Open(PosixEnv(), other));
+    others.push_back(std::move(opened));
+  }
+  TEMPER_RETURN_IF_ERROR(gguf ? ExportGgufFile(settings, model) : ExportFolder(settings, model, others));
   return 0;
 }
 
 }  // namespace
 
-const Command kExportCommand = {.name = "export",
-                                .summary = "write a Hugging Face model folder or a GGUF file, with the adapter merged",
-                                .usage = kExportUsage,
-                                .first_word = FirstWord::kModel,
-                                .words = "",
-                                .run = Export,
-                                .read_options = ReadOptionsOf<ExportSettings>,
-                                .writes_files = true};
+const Command kExportCommand = {
+    .name = "export",
+    .summary = "write a Hugging Face model folder or a GGUF file, with the adapter merged, or the mean of models",
+    .usage = kExportUsage,
+    .first_word = FirstWord::kModel,
+    .words = "",
+    .run = Export,
+    .read_options = ReadOptionsOf<ExportSettings>,
+    .writes_files = true};
 
 }  // namespace temper

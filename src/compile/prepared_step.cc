@@ -66,7 +66,7 @@ Result<Graph> LocalPart(const Graph& forward, const StepSpec& step, const Sharde
 Result<GradSync> SyncOf(const Graph& forward, const Graph& local, const StepSpec& spec, const ShardedWeights& sharded,
                         std::vector<Decision>* decisions) {
   const auto decide = [&](const Graph& first) {
-    return DecideGradSync(first, spec.micro_batches, spec.mesh.decisions, decisions);
+    return DecideGradSync(first, spec.micro_batches, spec.update, spec.mesh.decisions, decisions);
   };
   if (spec.mesh.rank == 0) return decide(local);
   TEMPER_ASSIGN_OR_RETURN(const Graph first, LocalPart(forward, spec, sharded, 0, nullptr));
@@ -170,7 +170,8 @@ struct Sent {
 Result<Sent> SentPerStep(const Graph& forward, const StepSpec& spec, const ShardedWeights& sharded) {
   TEMPER_ASSIGN_OR_RETURN(Graph local, LocalPart(forward, spec, sharded, 0, nullptr));
   std::vector<Decision> ignored;
-  const bool once = DecideGradSync(local, spec.micro_batches, spec.mesh.decisions, &ignored) == GradSync::kStep;
+  const bool once =
+      DecideGradSync(local, spec.micro_batches, spec.update, spec.mesh.decisions, &ignored) == GradSync::kStep;
   const Graph update = BuildUpdate(local, spec.update, MeshOfStage(spec.mesh.mesh));
   const Graph fused = Fuse(std::move(local));
   Sent sent;

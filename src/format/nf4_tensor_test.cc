@@ -18,11 +18,12 @@ uint64_t HashOf(std::span<const bf16> values) {
 TEST(Nf4Tensor, DequantisesToTheBitsOfBitsandbytes) {
   const auto files = ModelWeights::Open(PosixEnv(), std::string(kProjectFolder) + "/tests/format/nf4.safetensors");
   ASSERT_TRUE(files.ok()) << files.status().message();
-  ASSERT_EQ(files->entries().size(), 2u) << "the parts of a weight are one tensor";
-  for (const char* name : {"whole", "crossing"}) {
+  ASSERT_EQ(files->entries().size(), 3u) << "the parts of a weight are one tensor";
+  for (const auto& [name, type] :
+       {std::pair{"whole", "BF16[40, 448]"}, {"crossing", "BF16[7, 93]"}, {"even", "BF16[7, 96]"}}) {
     const ModelWeights::Entry entry = files->Find(std::string(name) + ".weight");
     ASSERT_NE(entry.nf4, nullptr);
-    EXPECT_EQ(entry.tensor->ToString(), name == std::string("whole") ? "BF16[40, 448]" : "BF16[7, 93]");
+    EXPECT_EQ(entry.tensor->ToString(), type);
     std::vector<bf16> values(static_cast<size_t>(entry.tensor->elements()));
     ASSERT_TRUE(entry.ReadElementsAs(0, DType::kBF16, std::as_writable_bytes(std::span(values))).ok());
     EXPECT_EQ(std::to_string(HashOf(values)), entry.file->metadata().at(name));

@@ -1,11 +1,15 @@
 #!/usr/bin/env python3
 """By hand: frozen experts that Temper keeps quantised, beside what bitsandbytes and transformers dequantise them to.
 
-    check_experts_base.py TEMPER FOLDER
+    check_experts_base.py TEMPER FOLDER [MODEL ...]
 
 Makes small random mixtures in FOLDER: as `temper --base_dtype nf4` reads them (or in MXFP4), and once more with the
 numbers that bitsandbytes (or transformers) dequantises them to, in bf16. Steps of LoRA on both must have the same losses
 to the last digit. Prints whether they do, and what transformers in f32 makes of the second folder's first batch.
+
+Blocks of 64 elements run over the whole tensor, so in rows of 96 they begin in one and end in the next. For these
+bitsandbytes' own library for CPUs (0.50.2) dequantises with the absmax of other blocks (docs/correctness.md), so what
+is compared with are its codes and absmaxes, multiplied here; where its library is right, it must give the same.
 """
 import json
 import pathlib
@@ -15,13 +19,16 @@ import sys
 import bitsandbytes.functional as bnb
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, GptOssConfig, MixtralConfig, Qwen3MoeConfig
+from transformers import AutoModelForCausalLM, GptOssConfig, LlamaConfig, MixtralConfig, Qwen3MoeConfig
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
-# Rows of whole blocks: with others (96) bitsandbytes gives other numbers (docs/left.md).
 SIZES = dict(vocab_size=512, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              max_position_embeddings=256, initializer_range=0.1, bos_token_id=0, eos_token_id=1, pad_token_id=None)
+CROSSING = {**SIZES, "hidden_size": 96}
 MODELS = {
+    "llama_crossing": LlamaConfig(**CROSSING, intermediate_size=80),
+    "qwen3_moe_crossing": Qwen3MoeConfig(**CROSSING, head_dim=24, intermediate_size=96, moe_intermediate_size=80,
+                                         num_experts=6, num_experts_per_tok=2, norm_topk_prob=True),
     "qwen3_moe": Qwen3MoeConfig(**SIZES, head_dim=16, intermediate_size=128, moe_intermediate_size=128, num_experts=6,
                                 num_experts_per_tok=2, norm_topk_prob=True),
     "mixtral": MixtralConfig(**SIZES, intermediate_size=128, num_local_experts=4, num_experts_per_tok=2),
@@ -39,7 +46,12 @@ def rows():
 def nf4(matrix):
     """What bitsandbytes dequantises a matrix [out, in] to."""
     quantised, state = bnb.quantize_4bit(matrix.contiguous(), blocksize=64, compress_statistics=True, quant_type="nf4")
-    return bnb.dequantize_4bit(quantised, state).to(matrix.dtype)
+    absmax = bnb.dequantize_blockwise(state.absmax, state.state2) + state.offset
+    codes = torch.stack([quantised.flatten() >> 4, quantised.flatten() & 15], 1).flatten()[: matrix.numel()].long()
+    values = (state.code[codes] * absmax.repeat_interleave(64)[: matrix.numel()]).to(matrix.dtype).reshape(matrix.shape)
+    theirs = bnb.dequantize_4bit(quantised, state).to(matrix.dtype)
+    assert matrix.shape[-1] % 64 or torch.equal(values, theirs)
+    return values
 
 
 def in_nf4(name, tensor):
@@ -79,8 +91,10 @@ def compare(temper, folder, kept, options):
 
 
 def main():
-    temper, folder = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
+    temper, folder, only = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]), sys.argv[3:]
     for name, config in MODELS.items():
+        if only and name not in only:
+            continue
         torch.manual_seed(1)
         at = folder / f"{name}_nf4"
         AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(at / "original")
@@ -88,6 +102,8 @@ def main():
         config_json = json.loads((at / "original/config.json").read_text())
         write(at / "values", {n: in_nf4(n, t) for n, t in tensors.items()}, config_json)
         compare(temper, at, "original", ["--base_dtype", "nf4"])
+    if only:
+        return
     # gpt-oss as it is published: random blocks, scales around the size of such weights.
     at = folder / "gpt_oss_mxfp4"
     packed, values = {}, {}

@@ -17,10 +17,17 @@ import json
 import pathlib
 import sys
 
-import safetensors.torch
-import torch
-import transformers
-from peft import LoraConfig, get_peft_model
+# Before peft, which loads bitsandbytes, too: without its native library unless that is compared with.
+LOAD = ctypes.cdll.LoadLibrary
+if "--compare" not in sys.argv:
+    ctypes.cdll.LoadLibrary = None
+import bitsandbytes  # noqa: E402
+
+ctypes.cdll.LoadLibrary = LOAD
+import safetensors.torch  # noqa: E402
+import torch  # noqa: E402
+import transformers  # noqa: E402
+from peft import LoraConfig, get_peft_model  # noqa: E402
 
 HERE = pathlib.Path(__file__).parent
 MODEL = HERE / "../../examples/plain/model"
@@ -35,16 +42,6 @@ CASES = {
                   "match_rms_adamw": True},
     "muon_bf16_full": {"optimizer": "muon", "learning_rate": 1e-3, "weight_decay": 0.1, "bf16": True},
 }
-
-
-def load_bitsandbytes(native):
-    load = ctypes.cdll.LoadLibrary
-    if not native:
-        ctypes.cdll.LoadLibrary = None
-    import bitsandbytes
-
-    ctypes.cdll.LoadLibrary = load
-    return bitsandbytes
 
 
 def rows():
@@ -87,7 +84,7 @@ def orthogonal(grad, coefficients, steps, eps):
 IN_BF16 = torch.optim._muon._zeropower_via_newtonschulz
 
 
-def optimizers_of(model, case, bitsandbytes):
+def optimizers_of(model, case):
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     rate, decay = case["learning_rate"], case["weight_decay"]
 
@@ -113,11 +110,11 @@ def optimizers_of(model, case, bitsandbytes):
     return found
 
 
-def run(case, bitsandbytes):
+def run(case):
     tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL)
     model = model_of(case)
     model.train()
-    optimizers = optimizers_of(model, case, bitsandbytes)
+    optimizers = optimizers_of(model, case)
     texts = [tokenizer(text)["input_ids"] + [tokenizer.eos_token_id] for text in rows()]
     trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
     before = {n: p.detach().clone() for n, p in trained.items()}
@@ -157,19 +154,20 @@ def main():
     parser.add_argument("--compare", action="store_true", help="compare with bitsandbytes' native library")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    bitsandbytes = load_bitsandbytes(native=options.compare)
+    native = "Mock" not in type(bitsandbytes.cextension.lib).__name__
+    assert native == options.compare, "bitsandbytes was loaded otherwise than asked for"
     path = GOLDENS / "optimizers.json"
     if options.compare or options.check:
         kept = json.loads(path.read_text())["cases"]
         for name, case in CASES.items():
-            difference = worst(run(case, bitsandbytes), kept[name])
+            difference = worst(run(case), kept[name])
             print(f"{name}: losses and norms differ by at most {difference:.1e} of themselves")
             if options.check and difference > 1e-4:
                 sys.exit("not the same")
         return
     versions = {m.__name__: m.__version__ for m in (torch, transformers, bitsandbytes)}
     got = {"made_with": versions, "rows": rows(),
-           "cases": {name: {**case, **run(case, bitsandbytes)} for name, case in CASES.items()}}
+           "cases": {name: {**case, **run(case)} for name, case in CASES.items()}}
     path.write_text(json.dumps(got, indent=1) + "\n")
 
 

@@ -26,6 +26,18 @@ Bytes F32BytesOf(const Shape& shape) {
   return TensorType{DType::kF32, shape}.bytes();
 }
 
+// What an update of a trained value works on beside the value: its gradient, its states and, if it is not f32, a
+// master.
+Bytes BytesOfUpdate(const Value& value, const UpdateSpec& update) {
+  const Shape& shape = value.type.shape;
+  Bytes bytes = F32BytesOf(shape) * (value.type.dtype == DType::kF32 ? 1 : 2);
+  const UpdateGroup group = update.Of(value);
+  for (const UpdateState* state : update.RuleOf(group).StatesOf(update.SettingsOf(group))) {
+    bytes += state->TypeOf(shape).bytes();
+  }
+  return bytes;
+}
+
 // Adds nodes after the makers of their inputs, with the makers' phase and block.
 class Syncer {
  public:
@@ -206,7 +218,7 @@ Graph SyncGradients(Graph last, const std::vector<GatheredUse>& whole, const Gra
   return syncer.Finish();
 }
 
-GradSync DecideGradSync(const Graph& local, int micro_batches, const DecisionOptions& options,
+GradSync DecideGradSync(const Graph& local, int micro_batches, const UpdateSpec& update, const DecisionOptions& options,
                         std::vector<Decision>* decisions) {
   const auto uses = GatheredUses(local);
   if (uses.empty() || micro_batches == 1) return GradSync::kMicroBatch;
@@ -226,9 +238,7 @@ GradSync DecideGradSync(const Graph& local, int micro_batches, const DecisionOpt
     const Value& v = local.value(id);
     if (v.role != Role::kWeight && v.role != Role::kAdapter) continue;
     kept += v.type.bytes();
-    // Gradient, both moments and, if the weight is not f32, a master copy.
-    const int64_t copies = v.type.dtype == DType::kF32 ? 3 : 4;
-    if (v.trainable) kept += F32BytesOf(v.type.shape) * copies;
+    if (v.trainable) kept += BytesOfUpdate(v, update);
   }
   GradSync choice = options.grad_sync;
   std::string reason = "requested";

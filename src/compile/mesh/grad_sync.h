@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "compile/mesh/decisions.h"
+#include "compile/step/update.h"
 #include "graph/graph.h"
 #include "tensor/mesh.h"
 
@@ -46,8 +47,8 @@ Graph SyncGradients(Graph last, const std::vector<GatheredUse>& whole, const Gra
 
 // Chooses when gradients of gathered weights are reduced, for `micro_batches`, from
 // rank 0's graph. By default kStep if its buffers take at most a tenth of the rank's
-// weights, gradients and states. Appends to `decisions` if there is a choice.
-GradSync DecideGradSync(const Graph& local, int micro_batches, const DecisionOptions& options,
+// weights, gradients and states of `update`. Appends to `decisions` if there is a choice.
+GradSync DecideGradSync(const Graph& local, int micro_batches, const UpdateSpec& update, const DecisionOptions& options,
                         std::vector<Decision>* decisions);
 
 }  // namespace temper

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <set>
 
@@ -269,6 +271,46 @@ TEST(Partition, GradientsOfCopiesAreSummedByTheLastMicroBatchAndSquaresByTheUpda
   for (const Node* node : NodesOf(update, Op::kAllReduce)) reduced.insert(node->outputs.begin(), node->outputs.end());
   const Node* const clip = NodesOf(update, Op::kClip)[0];
   for (size_t i = 0; i + 1 < clip->inputs.size(); ++i) EXPECT_TRUE(reduced.contains(clip->inputs[i])) << i;
+}
+
+// What a rank keeps is what its update reads: states are the optimizer's own.
+TEST(DecideGradSync, ComparesWithTheBytesOfTheOptimizersStates) {
+  const Net net;
+  const Mesh mesh = MeshOf({{Axis::kFsdp, 2}});
+  Graph part = Parts(net.graph, mesh, DefaultsFor(net.graph, mesh))[0];
+  std::set<std::string> reasons;
+  for (const UpdateRule* rule : UpdateRules()) {
+    SCOPED_TRACE(rule->name);
+    UpdateSpec update{.rule = rule, .settings = rule->Settings()};
+    if (const UpdateRule* const others = rule->others()) {
+      update.settings_of_others = others->Settings();
+      update.groups = {{.of_the_others = true}};
+    }
+    Bytes whole;
+    for (ValueId id = 0; id < part.num_values(); ++id) {
+      Value& value = part.value(id);
+      if (value.role != Role::kWeight || !value.trainable) continue;
+      // Each use of the table is gathered anew.
+      whole += TensorType{DType::kF32, value.shard->global}.bytes() * (value.name == "table" ? 2 : 1);
+      value.update = rule->others() != nullptr && value.type.shape.rank() < 2 ? 1 : 0;
+    }
+    Bytes kept;
+    const Graph built = BuildUpdate(part, update, mesh);
+    for (ValueId id = 0; id < built.num_values(); ++id) {
+      const Value& value = built.value(id);
+      const bool source = value.updates == kNoValue && (value.role == Role::kWeight || value.role == Role::kGradient ||
+                                                        value.role == Role::kOptimizerState);
+      if (source) kept += value.type.bytes();
+    }
+    std::vector<Decision> decisions;
+    EXPECT_EQ(DecideGradSync(part, 2, update, {}, &decisions), GradSync::kMicroBatch);
+    ASSERT_EQ(decisions.size(), 1u);
+    const double percent = 100 * static_cast<double>(whole.v) / static_cast<double>(kept.v);
+    EXPECT_NE(decisions[0].reason.find(fmt::format("{:.1f} % of a rank's weights", percent)), std::string::npos)
+        << percent << ": " << decisions[0].reason;
+    reasons.insert(decisions[0].reason);
+  }
+  EXPECT_GE(reasons.size(), 3u);  // adamw, sgd and adamw_8bit keep different numbers of bytes
 }
 
 // Values that need no gradient need no broadcast node.
