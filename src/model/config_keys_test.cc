@@ -105,7 +105,9 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
      {"Qwen2MoeForCausalLM.intermediate_size", "Qwen3MoeForCausalLM.intermediate_size",
       "Qwen3NextForCausalLM.intermediate_size"}},
     {"of a loss that balances experts, which output_router_logits asks for", {"router_aux_loss_coef"}},
-    {"asks for such a loss, which the class does not have", {"Glm4MoeForCausalLM.output_router_logits"}},
+    {"asks for such a loss, which the class does not have",
+     {"DeepseekV2ForCausalLM.output_router_logits", "DeepseekV3ForCausalLM.output_router_logits",
+      "Glm4MoeForCausalLM.output_router_logits", "Glm4MoeLiteForCausalLM.output_router_logits"}},
     {"of YaRN, by which the class means longrope",
      {"Phi3ForCausalLM.beta_fast", "Phi3ForCausalLM.beta_slow", "Phi3ForCausalLM.mscale",
       "Phi3ForCausalLM.mscale_all_dim", "Phi3ForCausalLM.truncate"}},
@@ -163,6 +165,10 @@ Json LongropeParameters(size_t pairs) {
 constexpr char kRopeByType[] = "CohereCompassForCausalLM";
 // The family whose class has experts where its files say nothing.
 constexpr char kHasExperts[] = "GraniteMoeHybridForCausalLM", kHasExpertLayers[] = "NemotronHForCausalLM";
+
+// Families with latent attention, whose head_dim is what turns of a head.
+const std::set<std::string> kLatent = {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM",
+                                       "MiniCPM3ForCausalLM", "YoutuForCausalLM"};
 
 // Configurations of a family in one or another of which each of its keys means something.
 std::vector<Json> BasesOf(const std::string& family) {
@@ -250,6 +256,20 @@ std::vector<Json> BasesOf(const std::string& family) {
     if (family == kHasExpertLayers) {
       base["layers_block_type"] = {"linear_attention", "full_attention", "mlp"};
       base["n_groups"] = 2;
+    }
+    if (kLatent.contains(family)) {
+      base.update({{"num_key_value_heads", 4},
+                   {"q_lora_rank", 8},
+                   {"kv_lora_rank", 8},
+                   {"qk_nope_head_dim", 8},
+                   {"qk_rope_head_dim", 16},
+                   {"v_head_dim", 8},
+                   {"moe_intermediate_size", 32},
+                   {"n_routed_experts", 8},
+                   {"num_experts_per_tok", 2},
+                   {"n_group", 2},
+                   {"topk_group", 1}});
+      if (base.contains("use_sliding_window")) base["topk_method"] = "group_limited_greedy";
     }
     if (family.ends_with("ForConditionalGeneration")) base = {{"text_config", base}};
     base["architectures"] = {family};
