@@ -223,12 +223,12 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   f.Head(x, s_.facts.tied ? table : f.Weight(HeadName(), {V, W}), s_.names.head, s_.logit_cap, s_.head_bias);
 }
 
+}  // namespace
+
 bool IsNull(const Json& config, const char* key) {
   const auto it = config.find(key);
   return it != config.end() && it->is_null();
 }
-
-}  // namespace
 
 Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, const DecoderDefaults& defaults,
                                 const std::string& where) {

@@ -4,7 +4,6 @@
 // Sarvam 105B (model_type sarvam_mla) is the same class, with other defaults and names of keys.
 #include <fmt/core.h>
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "model/families.h"

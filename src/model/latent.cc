@@ -8,11 +8,6 @@
 namespace temper {
 namespace {
 
-bool IsNull(const Json& config, const char* key) {
-  const auto it = config.find(key);
-  return it != config.end() && it->is_null();
-}
-
 // A width of that key, positive.
 Result<int64_t> ReadWidth(const Json& config, const char* key, int64_t fallback, int64_t most,
                           const std::string& where) {
