@@ -318,7 +318,7 @@ TEST(Rope, TurnsElementsFromAPlaceOnAndLeavesTheOthersBitByBit) {
 }
 
 TEST(AppendToHeads, GivesEachHeadTheBytesThatAllShare) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF64}) {
+  for (const DType dtype : kCompute) {
     for (const auto& [T, heads, N, R] :
          {std::array<int64_t, 4>{1, 1, 1, 1}, {300, 3, 7, 5}, {65, 4, 128, 64}, {9, 16, 24, 8}}) {
       ExpectConforms({Op::kAppendToHeads,
