@@ -30,7 +30,7 @@ void ExpectRefused(Json config, const std::string& key, const Json& value, Statu
   config[key] = value;
   const auto model = ModelFromConfig(config, "config.json");
   ASSERT_FALSE(model.ok()) << key << " = " << value;
-  const std::string& message = model.status().message();
+  const std::string message = model.status().message();
   EXPECT_EQ(model.status().code(), code) << message;
   EXPECT_NE(message.find(key), std::string::npos) << message;
   const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
