@@ -398,7 +398,6 @@ MODELS = {
         mlp_layer_types=["sparse"], n_group=2, topk_group=1, rope_interleave=False, attention_bias=True,
         tie_word_embeddings=True)),
     "youtu": ("youtu", dict(TINY_LATENT, tie_word_embeddings=False)),
-    "youtu_plain": ("youtu", dict(LATENT_LAYER, q_lora_rank=None, rope_interleave=False, attention_bias=True)),
     # Documents on both sides of longrope's original length.
     "minicpm3": ("minicpm3", dict(
         TINY_LATENT, scale_emb=5, scale_depth=0.9, dim_model_base=10, tie_word_embeddings=False, max_position_embeddings=28,
