@@ -216,6 +216,20 @@ inline std::string Glm4MoeConfigText() {
       "moe_intermediate_size": 48, "n_routed_experts": 6, "num_experts_per_tok": 2, "n_group": 2, "topk_group": 1,
       "routed_scaling_factor": 1.5, "use_qk_norm": true, "max_position_embeddings": 256})";
 }
+// Latent attention; two of four groups of experts, behind a block with an MLP.
+inline std::string DeepseekV3ConfigText() {
+  return R"({"architectures": ["DeepseekV3ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 128, "q_lora_rank": 24, "kv_lora_rank": 40,
+      "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 20, "moe_intermediate_size": 48, "n_routed_experts": 8,
+      "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "routed_scaling_factor": 1.5, "first_k_dense_replace": 1,
+      "max_position_embeddings": 256})";
+}
+// Latent attention alone, queries without latents, values wider than keys.
+inline std::string YoutuConfigText() {
+  return R"({"architectures": ["YoutuForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 4, "intermediate_size": 96, "q_lora_rank": null, "kv_lora_rank": 48,
+      "qk_nope_head_dim": 12, "qk_rope_head_dim": 4, "v_head_dim": 24, "max_position_embeddings": 256})";
+}
 // Clamped experts with biases, sinks, a window in the first and the third block. A limit that bounds some numbers.
 inline std::string GptOssConfigText() {
   return R"({"architectures": ["GptOssForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,

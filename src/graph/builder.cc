@@ -75,9 +75,11 @@ ValueId GraphBuilder::LayerNorm(ValueId x_TD, ValueId w_D, ValueId b_D, double e
   return Add(Op::kLayerNorm, {x_TD, w_D, b_D}, {{"eps", eps}}, name)[0];
 }
 
-ValueId GraphBuilder::Rope(ValueId x, ValueId table_TR, int64_t head_dim, bool interleaved, const std::string& name) {
+ValueId GraphBuilder::Rope(ValueId x, ValueId table_TR, int64_t head_dim, bool interleaved, const std::string& name,
+                           int64_t first) {
   Attributes attributes = {{"head_dim", head_dim}, {"inverse", int64_t{0}}};
   if (interleaved) attributes.Set("interleaved", int64_t{1});
+  if (first > 0) attributes.Set("first", first);
   return Add(Op::kRope, {x, table_TR}, std::move(attributes), name)[0];
 }
 

@@ -47,7 +47,9 @@ class GraphBuilder {
     return RmsNorm(x_TD, w_D, eps, name, RmsNormForm());
   }
   ValueId LayerNorm(ValueId x_TD, ValueId w_D, ValueId b_D, double eps, const std::string& name);
-  ValueId Rope(ValueId x, ValueId table_TR, int64_t head_dim, bool interleaved, const std::string& name);
+  // `first`: the element of a head with which what turns begins.
+  ValueId Rope(ValueId x, ValueId table_TR, int64_t head_dim, bool interleaved, const std::string& name,
+               int64_t first = 0);
   // Gelu by erf, or its approximation by tanh.
   enum class Gate : uint8_t { kSilu, kGelu, kGeluTanh, kSigmoid, kIdentity };
   ValueId Glu(ValueId gate_TF, ValueId up_TF, const std::string& name, Gate gate = Gate::kSilu);

@@ -77,6 +77,8 @@ TEST(RuleFacts, WhatIsMeasuredFitsTheOp) {
                                               Op::kUnstack,
                                               Op::kUnstackBackward,
                                               Op::kRopeTable,
+                                              Op::kAppendToHeads,
+                                              Op::kAppendToHeadsBackward,
                                               Op::kEmbeddingBackward,
                                               Op::kSumScalars,
                                               Op::kClip,

@@ -368,6 +368,17 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   for (const int64_t e : {int64_t{0}, int64_t{2}, int64_t{3}, int64_t{5}, huge}) {
     refused(Op::kRope, rope, {{"head_dim", int64_t{4}}}, "head_dim", e);
   }
+  const Types last = {kX, {DType::kF32, {T, 2}}};
+  const Attributes behind = {{"head_dim", int64_t{4}}, {"first", int64_t{2}}};
+  for (const int64_t first : {int64_t{3}, int64_t{4}, huge}) refused(Op::kRope, last, behind, "first", first);
+  const Attributes four = {{"heads", int64_t{4}}};
+  for (const int64_t heads : {int64_t{0}, int64_t{3}, int64_t{16}, huge}) {
+    refused(Op::kAppendToHeads, {kX, {kF, {T, 3}}}, four, "heads", heads);
+    refused(Op::kAppendToHeadsBackward, {{kF, {T, 20}}}, With(four, {{"tail", int64_t{3}}}), "heads", heads);
+  }
+  for (const int64_t tail : {int64_t{0}, int64_t{5}, huge}) {
+    refused(Op::kAppendToHeadsBackward, {{kF, {T, 20}}}, With(four, {{"tail", int64_t{3}}}), "tail", tail);
+  }
   const Types lengths = {kIndex, kIndex};
   const std::vector<double> pair = {1, 0.1};
   const Attributes growing = {

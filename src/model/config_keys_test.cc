@@ -97,15 +97,17 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
       "Gemma4UnifiedForCausalLM.mm_posemb_size",
       "Gemma4UnifiedForCausalLM.model_patch_size",
       "Gemma4UnifiedForCausalLM.output_proj_dims"}},
-    {"what follows from other keys", {"kv_sharing_modes"}},
+    {"what follows from other keys", {"kv_sharing_modes", "qk_head_dim", "MiniCPM3ForCausalLM.logits_scaling"}},
     {"text_config has its own",
      {"Gemma3ForConditionalGeneration.initializer_range", "Gemma4ForConditionalGeneration.initializer_range",
       "Gemma4UnifiedForConditionalGeneration.initializer_range"}},
     {"of layers with an MLP, of which the defaults have none",
-     {"Qwen2MoeForCausalLM.intermediate_size", "Qwen3MoeForCausalLM.intermediate_size",
-      "Qwen3NextForCausalLM.intermediate_size"}},
+     {"DeepseekV2ForCausalLM.intermediate_size", "Qwen2MoeForCausalLM.intermediate_size",
+      "Qwen3MoeForCausalLM.intermediate_size", "Qwen3NextForCausalLM.intermediate_size"}},
     {"of a loss that balances experts, which output_router_logits asks for", {"router_aux_loss_coef"}},
-    {"asks for such a loss, which the class does not have", {"Glm4MoeForCausalLM.output_router_logits"}},
+    {"asks for such a loss, which the class does not have",
+     {"DeepseekV2ForCausalLM.output_router_logits", "DeepseekV3ForCausalLM.output_router_logits",
+      "Glm4MoeForCausalLM.output_router_logits", "Glm4MoeLiteForCausalLM.output_router_logits"}},
     {"of YaRN, by which the class means longrope",
      {"Phi3ForCausalLM.beta_fast", "Phi3ForCausalLM.beta_slow", "Phi3ForCausalLM.mscale",
       "Phi3ForCausalLM.mscale_all_dim", "Phi3ForCausalLM.truncate"}},
@@ -124,15 +126,18 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
     {"how fast transformers computes, and in what type it keeps states",
      {"mamba_ssm_cache_dtype", "use_mamba_kernels"}},
     {"another name of layers_block_type, which the file has", {"NemotronHForCausalLM.layer_types"}},
-    {"initial weights", {"rescale_prenorm_residual", "time_step_floor", "time_step_max"}},
+    {"initial weights",
+     {"rescale_prenorm_residual", "time_step_floor", "time_step_max", "YoutuForCausalLM.embedding_initializer_range"}},
     {"what the class keeps and its model does not compute with",
      {"BioGptForCausalLM.layer_norm_eps", "CodeGenForCausalLM.n_ctx", "GPTBigCodeForCausalLM.num_key_value_heads",
       "Gemma3ForCausalLM.attn_logit_softcapping", "NemotronHForCausalLM.attention_bias", "NemotronHForCausalLM.expand",
       "NemotronHForCausalLM.hidden_dropout", "NemotronHForCausalLM.mamba_proj_bias",
       "NemotronHForCausalLM.num_hidden_layers", "NemotronHForCausalLM.sliding_window",
       "NemotronHForCausalLM.time_step_limit", "num_logits_to_keep", "residual_in_fp32"}},
-    {"what the class puts in its place itself: sliding_window_pattern, or 6; hidden_size / num_attention_heads",
-     {"Gemma3ForCausalLM._sliding_window_pattern", "CohereCompassForCausalLM.head_dim"}},
+    {"what the class puts in its place itself: sliding_window_pattern, or 6; hidden_size / num_attention_heads; "
+     "qk_rope_head_dim",
+     {"Gemma3ForCausalLM._sliding_window_pattern", "CohereCompassForCausalLM.head_dim",
+      "DeepseekV2ForCausalLM.head_dim", "MiniCPM3ForCausalLM.head_dim"}},
 };
 bool IsHarmless(const std::string& family, const std::string& key) {
   return std::any_of(kHarmless.begin(), kHarmless.end(), [&](const auto& group) {
@@ -163,6 +168,10 @@ Json LongropeParameters(size_t pairs) {
 constexpr char kRopeByType[] = "CohereCompassForCausalLM";
 // The family whose class has experts where its files say nothing.
 constexpr char kHasExperts[] = "GraniteMoeHybridForCausalLM", kHasExpertLayers[] = "NemotronHForCausalLM";
+
+// Families with latent attention, whose head_dim is what turns of a head.
+const std::set<std::string> kLatent = {"DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM",
+                                       "MiniCPM3ForCausalLM", "YoutuForCausalLM"};
 
 // Configurations of a family in one or another of which each of its keys means something.
 std::vector<Json> BasesOf(const std::string& family) {
@@ -250,6 +259,23 @@ std::vector<Json> BasesOf(const std::string& family) {
     if (family == kHasExpertLayers) {
       base["layers_block_type"] = {"linear_attention", "full_attention", "mlp"};
       base["n_groups"] = 2;
+    }
+    if (kLatent.contains(family)) {
+      base.update({{"num_key_value_heads", 4},
+                   {"q_lora_rank", 8},
+                   {"kv_lora_rank", 8},
+                   {"qk_nope_head_dim", 8},
+                   {"qk_rope_head_dim", 16},
+                   {"v_head_dim", 8},
+                   {"moe_intermediate_size", 32},
+                   {"n_routed_experts", 8},
+                   {"num_experts_per_tok", 2},
+                   {"n_group", 2},
+                   {"topk_group", 1}});
+      if (base.contains("use_sliding_window")) {
+        base["topk_method"] = "group_limited_greedy";
+        base.erase("n_routed_experts");  // so that other names of it count
+      }
     }
     if (family.ends_with("ForConditionalGeneration")) base = {{"text_config", base}};
     base["architectures"] = {family};
@@ -412,6 +438,7 @@ TEST(ConfigKeys, AMissingKeyMeansTheValueOfTheClass) {
     Json empty = {{"architectures", {family}}};
     all.update(empty);
     if (family == "Glm4MoeForCausalLM") empty["head_dim"] = all["head_dim"] = 128;  // 4096 / 96 would not turn in half
+    if (family == "DeepseekV2ForCausalLM") empty["num_experts_per_tok"] = all["num_experts_per_tok"] = 6;  // has none
     if (family == kHasExpertLayers) {
       for (const char* key : {"layers_block_type", "layer_types"}) empty[key] = all[key] = {"linear_attention", "mlp"};
     }

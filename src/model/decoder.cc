@@ -99,6 +99,9 @@ std::vector<std::string> Decoder::NamesInFiles(const std::string& name) const {
 ValueId Build(ForwardBuilder& f, const AttentionSpec& spec, const BlockContext& block, ValueId x_TD) {
   return BuildAttention(f, spec, block, x_TD);
 }
+ValueId Build(ForwardBuilder& f, const LatentAttentionSpec& spec, const BlockContext& block, ValueId x_TD) {
+  return BuildLatentAttention(f, spec, block, x_TD);
+}
 ValueId Build(ForwardBuilder& f, const ShortConvSpec& spec, const BlockContext& block, ValueId x_TD) {
   return BuildShortConv(f, spec, block, x_TD);
 }
@@ -220,12 +223,12 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   f.Head(x, s_.facts.tied ? table : f.Weight(HeadName(), {V, W}), s_.names.head, s_.logit_cap, s_.head_bias);
 }
 
+}  // namespace
+
 bool IsNull(const Json& config, const char* key) {
   const auto it = config.find(key);
   return it != config.end() && it->is_null();
 }
-
-}  // namespace
 
 Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, const DecoderDefaults& defaults,
                                 const std::string& where) {
@@ -396,6 +399,9 @@ std::unique_ptr<Model> MakeDecoder(DecoderSpec spec) {
     if (const auto* const attention = std::get_if<AttentionSpec>(&block.mixer); attention != nullptr) {
       add(DimLabel::kHeads, attention->heads);
       add(DimLabel::kKvHeads, attention->kv_heads);
+    } else if (const auto* const latent = std::get_if<LatentAttentionSpec>(&block.mixer); latent != nullptr) {
+      add(DimLabel::kHeads, latent->heads);
+      add(DimLabel::kKvHeads, latent->heads);
     } else if (const auto* const delta = std::get_if<GatedDeltaSpec>(&block.mixer); delta != nullptr) {
       add(DimLabel::kNone, delta->key_heads);
     } else if (const auto* const mamba = std::get_if<Mamba2Spec>(&block.mixer); mamba != nullptr) {

@@ -44,6 +44,9 @@ struct DecoderDefaults {
 Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, const DecoderDefaults& defaults,
                                 const std::string& where);
 
+// Whether the key is there and null, which some classes read otherwise than a missing one.
+bool IsNull(const Json& config, const char* key);
+
 // The file of a class that calls keys otherwise than most, and takes both (transformers' attribute_map): pairs of the
 // usual name and its own. Those of the result are its own.
 Json WithOwnKeys(const Json& file, std::initializer_list<std::pair<const char*, const char*>> names);

@@ -12,6 +12,7 @@
 #include "model/gguf_architecture.h"
 #include "model/mixers/attention.h"
 #include "model/mixers/gated_delta.h"
+#include "model/mixers/latent_attention.h"
 #include "model/mixers/mamba2.h"
 #include "model/mixers/short_conv.h"
 #include "model/model.h"
@@ -22,7 +23,7 @@
 namespace temper {
 
 // A new kind is an alternative here, with its file, and an overload of Build in decoder.cc.
-using Mixer = std::variant<AttentionSpec, ShortConvSpec, GatedDeltaSpec, Mamba2Spec, MlpSpec>;
+using Mixer = std::variant<AttentionSpec, LatentAttentionSpec, ShortConvSpec, GatedDeltaSpec, Mamba2Spec, MlpSpec>;
 // None in blocks of one part, which is then their mixer, be it an MLP (Nemotron-H).
 using FeedForward = std::variant<MlpSpec, ExpertsSpec, std::monostate>;
 

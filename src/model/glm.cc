@@ -3,16 +3,20 @@
 // GLM-4-0414 (2025; Glm4ForCausalLM): also norms on the outputs of attention and MLP.
 // GLM-4.5 to 4.7 and Air (2025; Glm4MoeForCausalLM): Llama's blocks, half of each head turns; experts in all blocks but
 // the first ones, chosen by logistic scores and a bias, beside an MLP of all tokens.
+// GLM-4.7 Flash (2026; Glm4MoeLiteForCausalLM): the same with DeepSeek-V3's latent attention.
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 
-#include "model/decoder.h"
+#include "format/json.h"
 #include "model/families.h"
+#include "model/latent.h"
 #include "model/mixture.h"
 
 namespace temper {
 namespace {
+
+constexpr char kBias[] = "mlp.gate.e_score_correction_bias";
 
 Result<DecoderSpec> Read(const Json& config, const char* architecture, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, architecture,
@@ -71,29 +75,51 @@ Result<std::unique_ptr<Model>> ReadGlm4Moe(const Json& config, const std::string
     a->qkv_bias = bias;
     if (normed) a->qk_norm = AttentionSpec::QkNorm::kHeads;
   }
-  Json without_loss = config;  // the class has none that balances experts
-  without_loss.erase("output_router_logits");
-  without_loss.erase("router_aux_loss_coef");
-  TEMPER_ASSIGN_OR_RETURN(ExpertsSpec experts, ReadExperts(without_loss, "moe_intermediate_size",
-                                                           {.experts = 128,
-                                                            .active = 8,
-                                                            .ffn = 1408,
-                                                            .choice_bias = "mlp.gate.e_score_correction_bias",
-                                                            .shared_gate = ""},
-                                                           where, &s, /*balance=*/0, "n_routed_experts"));
+  TEMPER_ASSIGN_OR_RETURN(
+      ExpertsSpec experts,
+      ReadUnbalancedExperts(config, {.experts = 128, .active = 8, .ffn = 1408, .choice_bias = kBias, .shared_gate = ""},
+                            where, &s));
   TEMPER_ASSIGN_OR_RETURN(const int64_t shared_ffn, SetBiasedChoice(config, where, &experts));
   s.facts.balanced_by_bias = true;
-  if (shared_ffn > 0) {
-    MlpSpec shared = *s.mlps().front();
-    shared.ffn = shared_ffn;
-    shared.gate = "mlp.shared_experts.gate_proj";
-    shared.up = "mlp.shared_experts.up_proj";
-    shared.down = "mlp.shared_experts.down_proj";
-    experts.shared = std::move(shared);
+  TEMPER_RETURN_IF_ERROR(SetExpertsBehindDense(config, 1, experts, shared_ffn, where, &s));
+  return MakeDecoder(std::move(s));
+}
+
+Result<std::unique_ptr<Model>> ReadGlm4MoeLite(const Json& file, const std::string& where) {
+  const Json config = WithOwnKeys(file, {{"head_dim", "qk_rope_head_dim"}});
+  TEMPER_ASSIGN_OR_RETURN(
+      DecoderSpec s, ReadLatentDecoder(config, "Glm4MoeLiteForCausalLM",
+                                       {.vocab = 154880,
+                                        .hidden = 2048,
+                                        .ffn = 10240,
+                                        .blocks = 47,
+                                        .heads = 20,
+                                        .max_positions = 202752,
+                                        .kv_heads = 20,
+                                        .norm_eps = 1e-5},
+                                       {.q_rank = 768, .kv_rank = 512, .head_dim = 192, .v_head_dim = 256}, where));
+  TEMPER_ASSIGN_OR_RETURN(
+      ExpertsSpec experts,
+      ReadUnbalancedExperts(
+          config, {.experts = 64, .active = 4, .ffn = 1536, .choice_bias = kBias, .scale = 1.8, .shared_gate = ""},
+          where, &s));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t shared_ffn, SetBiasedChoice(config, where, &experts));
+  s.facts.balanced_by_bias = true;
+  experts = WithSharedMlp(std::move(experts), shared_ffn, *s.mlps().front());
+  const auto types = config.find("mlp_layer_types");
+  const bool listed = types != config.end() && !types->is_null();
+  if (listed && (!types->is_array() || types->size() != s.blocks.size())) {
+    return Corrupt(fmt::format("{}: mlp_layer_types should be a list with an entry for each of the {} layers", where,
+                               s.blocks.size()));
   }
-  TEMPER_ASSIGN_OR_RETURN(const int64_t dense, IntOr(config, "first_k_dense_replace", 1, where));
-  if (dense < 0) return Corrupt(fmt::format("{}: first_k_dense_replace is {}, should not be negative", where, dense));
-  for (size_t b = static_cast<size_t>(dense); b < s.blocks.size(); ++b) s.blocks[b].feed_forward = experts;
+  for (size_t b = 0; b < s.blocks.size(); ++b) {
+    const bool sparse = listed ? (*types)[b] == "sparse" : b > 0;
+    if (listed && !sparse && (*types)[b] != "dense") {
+      return Unsupported(fmt::format("{}: layer {} of mlp_layer_types is {}; supported are dense and sparse", where, b,
+                                     DumpJson((*types)[b]).substr(0, 40)));
+    }
+    if (sparse) s.blocks[b].feed_forward = experts;
+  }
   s.facts.ignored.push_back(fmt::format(".layers.{}.", s.blocks.size()));  // drafts, which the class does not load
   return MakeDecoder(std::move(s));
 }

@@ -99,6 +99,9 @@ const std::map<std::string, int64_t> kParameters = {
     {"pythia-6.9b", 6857302016},
     {"pythia-12b", 11846072320},
     {"gpt-neox-20b", 20554567680},
+    {"deepseek-v2-lite", 15706484224},
+    {"deepseek-v3", 671026404352},
+    {"glm-4.7-flash", 29943390976},
     {"gpt-oss-20b", 20914757184},
     {"gpt-oss-120b", 116829156672},
 };

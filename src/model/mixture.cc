@@ -60,35 +60,76 @@ Status SetQwenExperts(const Json& config, const ExpertsSpec& defaults, const std
   return OkStatus();
 }
 
-Result<int64_t> SetBiasedChoice(const Json& config, const std::string& where, ExpertsSpec* experts) {
-  experts->sigmoid = true;
-  TEMPER_ASSIGN_OR_RETURN(experts->normalise, BoolOr(config, "norm_topk_prob", true, where));
+Result<ExpertsSpec> ReadUnbalancedExperts(Json config, const ExpertsSpec& defaults, const std::string& where,
+                                          DecoderSpec* spec) {
+  config.erase("output_router_logits");
+  config.erase("router_aux_loss_coef");
+  return ReadExperts(config, "moe_intermediate_size", defaults, where, spec, /*balance=*/0, "n_routed_experts");
+}
+
+Status ReadExpertsScale(const Json& config, const std::string& where, ExpertsSpec* experts) {
   TEMPER_ASSIGN_OR_RETURN(experts->scale, NumberOr(config, "routed_scaling_factor", experts->scale, where));
-  if (!(experts->scale > 0) || !std::isfinite(experts->scale)) {
-    return Corrupt(fmt::format("{}: routed_scaling_factor is {}, should be positive", where, experts->scale));
-  }
-  TEMPER_ASSIGN_OR_RETURN(const int64_t groups, IntOr(config, "n_group", 1, where));
-  TEMPER_ASSIGN_OR_RETURN(const int64_t top, IntOr(config, "topk_group", 1, where));
-  // A group's score is the sum of its two best.
-  if (groups < 1 || experts->experts % groups != 0 || (groups > 1 && experts->experts / groups < 2)) {
-    return Corrupt(fmt::format("{}: n_group is {}, should divide the {} experts into groups of two or more", where,
-                               groups, experts->experts));
+  if (experts->scale > 0 && std::isfinite(experts->scale)) return OkStatus();
+  return Corrupt(fmt::format("{}: routed_scaling_factor is {}, should be positive", where, experts->scale));
+}
+
+Status ReadExpertGroups(const Json& config, const std::string& where, int64_t least, ExpertsSpec* experts) {
+  TEMPER_ASSIGN_OR_RETURN(const int64_t groups, IntOr(config, "n_group", std::max<int64_t>(experts->groups, 1), where));
+  TEMPER_ASSIGN_OR_RETURN(const int64_t top,
+                          IntOr(config, "topk_group", std::max<int64_t>(experts->top_groups, 1), where));
+  if (groups < 1 || experts->experts % groups != 0 || (groups > 1 && experts->experts / groups < least)) {
+    return Corrupt(fmt::format("{}: n_group is {}, should divide the {} experts into groups of {} or more", where,
+                               groups, experts->experts, least == 2 ? "two" : "one"));
   }
   if (top < 1 || top > groups || experts->active > experts->experts / groups * top) {
     return Corrupt(
         fmt::format("{}: topk_group is {}, should be from 1 to the {} groups, with {} experts or more in them", where,
                     top, groups, experts->active));
   }
-  if (groups > 1) {
-    experts->groups = groups;
-    experts->top_groups = top;
-  }
-  TEMPER_ASSIGN_OR_RETURN(const int64_t shared, IntOr(config, "n_shared_experts", 1, where));
-  if (shared < 0 || shared > kMaxExperts || experts->ffn * shared > kMaxWidth) {
+  experts->groups = groups > 1 ? groups : 0;
+  experts->top_groups = groups > 1 ? top : 0;
+  return OkStatus();
+}
+
+Result<int64_t> ReadSharedExperts(const Json& config, const std::string& where, int64_t fallback,
+                                  const ExpertsSpec& experts) {
+  TEMPER_ASSIGN_OR_RETURN(const int64_t shared, IntOr(config, "n_shared_experts", fallback, where));
+  if (shared < 0 || shared > kMaxExperts || experts.ffn * shared > kMaxWidth) {
     return Corrupt(fmt::format("{}: n_shared_experts is {}, should be from 0 on, and their {} rows at most {}", where,
-                               shared, experts->ffn, kMaxWidth));
+                               shared, experts.ffn, kMaxWidth));
   }
-  return shared * experts->ffn;
+  return shared * experts.ffn;
+}
+
+Result<int64_t> SetBiasedChoice(const Json& config, const std::string& where, ExpertsSpec* experts) {
+  experts->sigmoid = true;
+  TEMPER_ASSIGN_OR_RETURN(experts->normalise, BoolOr(config, "norm_topk_prob", true, where));
+  TEMPER_RETURN_IF_ERROR(ReadExpertsScale(config, where, experts));
+  // A group's score is the sum of its two best.
+  TEMPER_RETURN_IF_ERROR(ReadExpertGroups(config, where, /*least=*/2, experts));
+  return ReadSharedExperts(config, where, 1, *experts);
+}
+
+ExpertsSpec WithSharedMlp(ExpertsSpec experts, int64_t shared_ffn, const MlpSpec& like) {
+  if (shared_ffn == 0) return experts;
+  MlpSpec shared = like;
+  shared.ffn = shared_ffn;
+  shared.gate = "mlp.shared_experts.gate_proj";
+  shared.up = "mlp.shared_experts.up_proj";
+  shared.down = "mlp.shared_experts.down_proj";
+  experts.shared = std::move(shared);
+  return experts;
+}
+
+Status SetExpertsBehindDense(const Json& config, int64_t fallback, const ExpertsSpec& experts, int64_t shared_ffn,
+                             const std::string& where, DecoderSpec* spec) {
+  TEMPER_ASSIGN_OR_RETURN(const int64_t dense, IntOr(config, "first_k_dense_replace", fallback, where));
+  if (dense < 0) return Corrupt(fmt::format("{}: first_k_dense_replace is {}, should not be negative", where, dense));
+  const ExpertsSpec all = WithSharedMlp(experts, shared_ffn, *spec->mlps().front());
+  for (size_t b = static_cast<size_t>(dense); b < spec->blocks.size(); ++b) spec->blocks[b].feed_forward = all;
+  // Layers for drafts, which the class does not load.
+  spec->facts.ignored.push_back(fmt::format(".layers.{}.", spec->blocks.size()));
+  return OkStatus();
 }
 
 Result<MlpSpec> ReadSharedExpert(const Json& config, int64_t ffn, const DecoderSpec& spec, const std::string& where) {

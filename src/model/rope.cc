@@ -264,6 +264,23 @@ Status ReadPositionScale(const Json& config, const char* key, const std::string&
   return OkStatus();
 }
 
+Result<double> ReadScoreFactor(const Json& config, const std::string& where) {
+  const Json& json = ParametersOf(config, nullptr);
+  TEMPER_ASSIGN_OR_RETURN(std::string type, StringOr(json, "rope_type", "", where));
+  if (type.empty()) {
+    TEMPER_ASSIGN_OR_RETURN(type, StringOr(json, "type", "default", where));
+  }
+  TEMPER_ASSIGN_OR_RETURN(const double m_all, NumberOr(json, "mscale_all_dim", 0, where));
+  if (type == "default" || m_all == 0) return 1.0;
+  TEMPER_ASSIGN_OR_RETURN(const double factor, NumberOr(json, "factor", 0, where));
+  if (!(factor > 0) || !(m_all > 0)) {
+    return Corrupt(fmt::format("{}: rope scaling with mscale_all_dim ({}) needs that and factor ({}) to be positive",
+                               where, m_all, factor));
+  }
+  const double m = factor <= 1 ? 1 : 0.1 * m_all * std::log(factor) + 1;
+  return m * m;
+}
+
 ValueId RopeTableOf(ForwardBuilder& builder, const RopeSpec& rope, bool of_queries, const std::string& name) {
   Attributes attributes = {{"inv_freq", rope.inv_freq}};
   if (rope.interleaved) attributes.Set("interleaved", int64_t{1});

@@ -63,6 +63,10 @@ Result<RopeSpec> ReadRope(const Json& config, const char* layer_type, const Rope
 // Reads `key` among the parameters of scaling: how much queries grow with their position (RopeSpec::position_beta).
 Status ReadPositionScale(const Json& config, const char* key, const std::string& where, RopeSpec* rope);
 
+// By what latent attention multiplies scores beside 1/sqrt(width), where rope is scaled and has mscale_all_dim
+// (transformers, yarn_apply_mscale); else 1.
+Result<double> ReadScoreFactor(const Json& config, const std::string& where);
+
 // The table of that embedding for the tokens of the pass. Where documents may be long it goes by the length of each.
 // `of_queries`: with the scale that only queries have.
 ValueId RopeTableOf(ForwardBuilder& builder, const RopeSpec& rope, bool of_queries, const std::string& name);

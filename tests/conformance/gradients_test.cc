@@ -313,6 +313,17 @@ TEST(Gradients, OfRopeOfPartOfAHead) {
   }
 }
 
+// Keys of latent attention: what each head has of its own, then what turns and all share.
+TEST(Gradients, OfHeadsThatShareWhatTurns) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, 8}), tail = g.Activation("tail", {kT, 4});
+  const Attributes of_table{{"inv_freq", std::vector<double>{1.0, 0.3}}, {"f64", int64_t{1}}};
+  const ValueId table = g.Add(Op::kRopeTable, {g.Positions(kT)}, of_table, "table")[0];
+  const ValueId heads = g.Add(Op::kAppendToHeads, {x, tail}, {{"heads", int64_t{2}}}, "heads")[0];
+  const Attributes rope{{"head_dim", int64_t{8}}, {"inverse", int64_t{0}}, {"first", int64_t{4}}};
+  g.FinishWithLoss(g.Add(Op::kRope, {heads, table}, rope, "y")[0]);
+}
+
 TEST(Gradients, OfRope) {
   OpGraph g;
   const ValueId x = g.Activation("x", {kT, 8});

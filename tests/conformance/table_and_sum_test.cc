@@ -272,6 +272,82 @@ TEST(Rope, OfPartsOfHeadsAndOfInterleavedPairsAgreesWithItsTwin) {
   }
 }
 
+// As latent attention has queries: the last elements of each head turn.
+TEST(Rope, TurnsElementsFromAPlaceOnAndLeavesTheOthersBitByBit) {
+  for (const DType dtype : kCompute) {
+    for (const auto& [T, heads, E, first, R] : {std::array<int64_t, 5>{1, 1, 4, 2, 2},
+                                                {9, 3, 12, 5, 6},
+                                                {33, 2, 192, 128, 64},
+                                                {7, 4, 96, 64, 32},
+                                                {5, 2, 24, 3, 18}}) {
+      std::vector<double> inv_freq;
+      for (int64_t e = 0; e < R / 2; ++e) inv_freq.push_back(std::pow(100.0, -2.0 * static_cast<double>(e) / R));
+      std::vector<int32_t> positions(T);
+      for (int64_t t = 0; t < T; ++t) positions[t] = static_cast<int32_t>(3 * t + 1);
+      const Tensor x = Tensor::Random({dtype, {T, heads * E}}, 7);
+      for (const int64_t interleaved : {0, 1}) {
+        const Tensor table = RunOn(
+            ReferenceKernels(),
+            {Op::kRopeTable, {Tensor::Ints(positions)}, {{"inv_freq", inv_freq}, {"interleaved", interleaved}}}, 1)[0];
+        const auto rope = [&, E = E, first = first](const Tensor& of, int64_t inverse) {
+          return OpCase{Op::kRope,
+                        {of, table},
+                        {{"head_dim", E}, {"inverse", inverse}, {"interleaved", interleaved}, {"first", first}}};
+        };
+        const auto turns = [E = E, first = first, R = R](int64_t i) { return i % E >= first && i % E < first + R; };
+        ExpectConforms(rope(x, 0), [&, E = E, first = first, R = R](int, int64_t i) {
+          if (!turns(i)) return 0.0;
+          const int64_t e = i % E - first;
+          const int64_t pair = interleaved ? i + 1 - 2 * (e % 2) : e < R / 2 ? i + R / 2 : i - R / 2;
+          return 2 * kU * (std::fabs(x[i]) + std::fabs(x[pair]));
+        });
+        const Tensor y = RunOn(ReferenceKernels(), rope(x, 0), 1)[0],
+                     back = RunOn(ReferenceKernels(), rope(y, 1), 1)[0];
+        bool turned = false;
+        for (int64_t i = 0; i < T * heads * E; ++i) {
+          ASSERT_NEAR(back[i], x[i], 6 * UnitRoundoff(dtype));
+          if (!turns(i)) {
+            ASSERT_EQ(y[i], x[i]);
+          }
+          turned = turned || y[i] != x[i];
+        }
+        EXPECT_TRUE(turned);
+      }
+    }
+  }
+}
+
+TEST(AppendToHeads, GivesEachHeadTheBytesThatAllShare) {
+  for (const DType dtype : kCompute) {
+    for (const auto& [T, heads, N, R] :
+         {std::array<int64_t, 4>{1, 1, 1, 1}, {300, 3, 7, 5}, {65, 4, 128, 64}, {9, 16, 24, 8}}) {
+      ExpectConforms({Op::kAppendToHeads,
+                      {Tensor::Random({dtype, {T, heads * N}}, 4), Tensor::Random({dtype, {T, R}}, 5)},
+                      {{"heads", heads}}},
+                     [](int, int64_t) { return 0.0; });
+    }
+  }
+}
+
+TEST(AppendToHeads, BackwardGivesBackWhatHeadsHaveAndAddsUpWhatTheyShare) {
+  for (const DType dtype : kCompute) {
+    for (const auto& [T, heads, N, R] :
+         {std::array<int64_t, 4>{1, 1, 1, 1}, {300, 3, 7, 5}, {65, 4, 128, 64}, {9, 16, 24, 72}, {2, 200, 3, 130}}) {
+      const Tensor d_y = Tensor::Random({dtype, {T, heads * (N + R)}}, 4);
+      std::vector<double> magnitude(T * R, 0);
+      for (int64_t i = 0; i < T * heads * (N + R); ++i) {
+        const int64_t r = i % (N + R) - N;
+        if (r >= 0) magnitude[i / (heads * (N + R)) * R + r] += std::fabs(d_y[i]);
+      }
+      // A sum of f32 over the heads.
+      ExpectConforms({Op::kAppendToHeadsBackward, {d_y}, {{"heads", heads}, {"tail", R}}},
+                     [&, heads = heads](int output, int64_t i) {
+                       return output == 0 ? 0.0 : kU * static_cast<double>(heads) * magnitude[i];
+                     });
+    }
+  }
+}
+
 TEST(Rope, AgreesWithItsTwinAndItsInverseUndoesIt) {
   for (DType dtype : kCompute) {
     for (auto [T, heads, E] : {std::array<int64_t, 3>{1, 1, 2}, {9, 3, 6}, {65, 2, 64}, {33, 4, 80}, {20, 5, 128}}) {

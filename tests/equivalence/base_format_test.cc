@@ -50,7 +50,8 @@ RunSpec Of(const std::string& config, const Base& base, Method method = Method::
 std::vector<std::string> Families() {
   return {LlamaConfigText(true), LlamaConfigText(false), Phi3ConfigText(),          Qwen3ConfigText(),
           Gemma2ConfigText(),    Cohere2ConfigText(),    GptNeoXConfigText(),       OptConfigText(true),
-          GraniteConfigText(),   Qwen35ConfigText(),     GraniteHybridConfigText(), Gemma4ConfigText()};
+          GraniteConfigText(),   Qwen35ConfigText(),     GraniteHybridConfigText(), Gemma4ConfigText(),
+          YoutuConfigText()};
 }
 
 // Adapters of experts, which all-linear means but for gpt-oss, have no dropout.
@@ -62,7 +63,7 @@ RunSpec OfMixture(const std::string& config, const Base& base) {
 
 // Some of their experts' rows end within a block of nf4 or MXFP4.
 std::vector<std::string> Mixtures() {
-  return {Qwen3MoeConfigText(), GptOssConfigText(), Qwen35MoeConfigText(), Glm4MoeConfigText()};
+  return {Qwen3MoeConfigText(), GptOssConfigText(), Qwen35MoeConfigText(), Glm4MoeConfigText(), DeepseekV3ConfigText()};
 }
 
 // nf4's blocks of 64 cross the rows of those with other heads than 64 / 4, or with 160 columns.

@@ -27,6 +27,7 @@ std::vector<Model> Models() {
           {"qwen3_5", tiny::Qwen35ConfigText(), tiny::Method::kLora},
           {"granite_hybrid", tiny::GraniteHybridConfigText(), tiny::Method::kFull},
           {"qwen3_moe", tiny::Qwen3MoeConfigText(), tiny::Method::kLora},
+          {"deepseek_v3", tiny::DeepseekV3ConfigText(), tiny::Method::kFull},
           {"gpt_oss", tiny::GptOssConfigText(), tiny::Method::kLora}};
 }
 

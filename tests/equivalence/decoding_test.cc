@@ -246,6 +246,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Family{"qwen3_moe", tiny::Qwen3MoeConfigText(), tiny::Method::kLora},
                     Family{"qwen3_next", tiny::Qwen3NextConfigText(), tiny::Method::kLora, false},
                     Family{"glm4_moe", tiny::Glm4MoeConfigText(), tiny::Method::kFull},
+                    Family{"deepseek_v3", tiny::DeepseekV3ConfigText(), tiny::Method::kLora},
+                    Family{"youtu", tiny::YoutuConfigText(), tiny::Method::kFull},
                     Family{"gpt_oss", tiny::GptOssConfigText(), tiny::Method::kFull},
                     Family{"nemotron_h", tiny::NemotronHConfigText(), tiny::Method::kFull, false},
                     Family{"granite", tiny::GraniteConfigText(), tiny::Method::kFull},

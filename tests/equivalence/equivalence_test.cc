@@ -47,6 +47,9 @@ std::vector<Variant> Variants() {
     add("qwen3_moe_full", {.config = tiny::Qwen3MoeConfigText()});
     add("qwen3_moe_lora", {.config = tiny::Qwen3MoeConfigText(), .method = Method::kLora});
     add("qwen3_next_full", {.config = tiny::Qwen3NextConfigText()});
+    add("deepseek_v3_full", {.config = tiny::DeepseekV3ConfigText()});
+    add("deepseek_v3_lora", {.config = tiny::DeepseekV3ConfigText(), .method = Method::kLora});
+    add("youtu_lora_dropout", {.config = tiny::YoutuConfigText(), .method = Method::kLora, .dropout = 0.1});
     add("gpt_oss_full", {.config = tiny::GptOssConfigText()});
     add("gpt_oss_lora", {.config = tiny::GptOssConfigText(), .method = Method::kLora});
     add("granite_lora", {.config = tiny::GraniteConfigText(), .method = Method::kLora});

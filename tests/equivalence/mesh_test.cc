@@ -440,6 +440,19 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
   for (const Variant& v : stacked) {
     ExpectLossesOfOneRank(v, {"fsdp2_tp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})});
   }
+  // Latents are of tokens, so ranks of tp have those of their rows; heads, and what they add to the gradient of the
+  // part of keys that they share, are dealt to them.
+  const Variant latent[] = {
+      {.name = "full DeepSeek-V3", .config = DeepseekV3ConfigText(), .method = Method::kFull, .dropout = 0, .steps = 3},
+      {.name = "LoRA DeepSeek-V3", .config = DeepseekV3ConfigText(), .method = Method::kLora, .dropout = 0, .steps = 3},
+      {.name = "full Youtu", .config = YoutuConfigText(), .method = Method::kFull, .dropout = 0},
+      {.name = "LoRA Youtu", .config = YoutuConfigText(), .method = Method::kLora, .dropout = 0.1}};
+  for (const Variant& v : latent) {
+    ExpectLossesOfOneRank(v, {"dp2_tp2", MeshOf({{Axis::kDp, 2}, {Axis::kTp, 2}})});
+    ExpectLossesOfOneRank(v, {"tp2_whole_residual", MeshOf({{Axis::kTp, 2}}, ResidualSplit::kWhole)});
+    ExpectLossesOfOneRank(
+        v, Pipeline("pp2_fsdp2", {{Axis::kPp, 2}, {Axis::kFsdp, 2}}, PipelineKind::kOneForwardOneBackward));
+  }
   // The loss that balances experts is of all tokens of a micro-batch, whoever has them. It counts enough to be seen in
   // the norm: the gradients of routers without it are a hundredth of all.
   const Variant balanced[] = {

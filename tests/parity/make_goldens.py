@@ -33,7 +33,7 @@ import training_curve
 
 GOLDENS = pathlib.Path(__file__).resolve().parent / "goldens"
 REPOSITORY_PATH = "tests/parity/goldens"  # for the adapters' base_model_name_or_path
-MAX_BYTES = 22_000_000
+MAX_BYTES = 24_000_000
 
 ATTENTION = ["q_proj", "v_proj"]
 ADAPTERS = {
@@ -83,6 +83,10 @@ ADAPTERS = {
                                                                    target_parameters=["experts.gate_up_proj", "router.weight"])),
     "lora_qwen3_next": ("qwen3_next", dict(r=2, lora_alpha=4, target_modules=["in_proj_qkvz", "in_proj_ba", "down_proj"],
                                            target_parameters=["experts.down_proj"])),
+    # Latents: a module of latents and of what turns, one whose rows heads have in turn as keys and values.
+    "lora_deepseek_v3": ("deepseek_v3", dict(r=2, lora_alpha=4, target_modules="all-linear")),
+    "lora_deepseek_v2": ("deepseek_v2", dict(r=2, lora_alpha=4, target_modules=[
+        "q_proj", "kv_a_proj_with_mqa", "kv_b_proj", "o_proj"])),
     # Fused modules: one A for q, k and v, and one for gate and up.
     # q, k and v in columns of one tensor; dealt by head.
     "lora_gpt2": ("gpt2", dict(r=4, lora_alpha=8, target_modules="all-linear")),
@@ -111,14 +115,14 @@ TARGETS = {"nemotron_h": ["in_proj", "up_proj", "down_proj", "q_proj", "k_proj",
 # Parameters that no name of a module means.
 PARAMETERS = {"gpt_oss": ["experts.gate_up_proj", "experts.down_proj"]}
 
-MIXTURES = ("glm4_moe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "gpt_oss", "qwen3_5_moe", "qwen3_next", "granite_moe",
+MIXTURES = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "glm4_moe", "mixtral", "olmoe", "qwen2_moe", "qwen3_moe", "gpt_oss", "qwen3_5_moe", "qwen3_next", "granite_moe",
             "granite_hybrid_experts")
 
 # Models whose curves train on the same rows, which are goldens of their own. Of Gemma 4 the class of 12B: with per-layer
 # embeddings the norms on outputs of small sums double the reference's own noise at each step.
-SHARED_ROWS = ("arcee", "biogpt", "codegen", "cohere", "cohere_compass", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gemma4_unified", "glm4_moe", "gpt_bigcode",
-               "gpt_neo", "gpt_oss", "gptj", "granite_hybrid", "granite_hybrid_experts", "granite_moe", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat", "nemotron",
-               "nemotron_h", "olmo", "olmoe", "openai_gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "stablelm", "vaultgemma")
+SHARED_ROWS = ("arcee", "biogpt", "codegen", "cohere", "cohere_compass", "cwm", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone", "exaone4", "falcon", "gemma4_unified", "glm4_moe", "glm4_moe_lite", "gpt_bigcode",
+               "gpt_neo", "gpt_oss", "gptj", "granite_hybrid", "granite_hybrid_experts", "granite_moe", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "minicpm3", "mixtral", "nanochat", "nemotron",
+               "nemotron_h", "olmo", "olmoe", "openai_gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "stablelm", "vaultgemma", "youtu")
 
 
 CURVES = {
@@ -170,7 +174,7 @@ CURVES = {
         # The steps of EXAONE 4, LFM2 and Qwen 3.5, and of Nemotron's adapter, are the most curved, and mixtures send tokens
         # elsewhere: at the others' rates the rounding of bf16 moves single losses by up to 2 %.
         learning_rate={"exaone4": 1e-3, "gemma4_unified": 4e-4, "lfm2": 1e-3, "nemotron_h": 1e-3, "qwen3_5": 5e-4, "mixtral": 5e-4, "olmoe": 5e-4, "qwen2_moe": 5e-4,
-                       "qwen3_moe": 3e-4, "gpt_oss": 5e-4, "glm4_moe": 3e-4, "qwen3_5_moe": 2e-4, "qwen3_next": 2e-4, "granite_moe": 5e-4,
+                       "qwen3_moe": 3e-4, "gpt_oss": 5e-4, "glm4_moe": 3e-4, "glm4_moe_lite": 3e-4, "deepseek_v2": 3e-4, "deepseek_v3": 3e-4, "qwen3_5_moe": 2e-4, "qwen3_next": 2e-4, "granite_moe": 5e-4,
                        "granite_hybrid_experts": 5e-4}.get(model, 2e-3), weight_decay=0.1, scheduler="linear", warmup_steps=4,
         max_grad_norm=0.4))
        for model in SHARED_ROWS},

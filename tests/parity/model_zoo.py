@@ -74,6 +74,13 @@ TINY_PARTS = dict(vocab_size=32, hidden_size=16, intermediate_size=24, num_atten
 TINY_GEMMA4 = dict(vocab_size=32, hidden_size=12, intermediate_size=12, num_attention_heads=2, num_key_value_heads=1,
                    rms_norm_eps=0.02, sliding_window=6, tie_word_embeddings=False, rope_parameters=None)
 PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
+# Latent attention: widths that all differ.
+TINY_LATENT = dict(TINY, num_key_value_heads=4, q_lora_rank=10, kv_lora_rank=12, qk_nope_head_dim=6, qk_rope_head_dim=4,
+                   v_head_dim=5)
+LATENT_LAYER = dict(TINY_LATENT, num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=2)
+# Both scales of YaRN, of the embedding and of scores.
+LATENT_YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "beta_fast": 4.0, "beta_slow": 1.0, "mscale": 0.7,
+               "mscale_all_dim": 1.3, "original_max_position_embeddings": 16}
 
 # With head_dim 16 the wavelengths are 6.3, 19.9, 62.8, 199, ...: below 128/4 kept, above 128/1 divided by the factor,
 # 62.8 in the smooth part between them.
@@ -365,6 +372,40 @@ MODELS = {
         TINY_LAYER, head_dim=8, moe_intermediate_size=8, n_routed_experts=4, num_experts_per_tok=2, first_k_dense_replace=0,
         norm_topk_prob=False, attention_bias=True, tie_word_embeddings=True, rope_parameters=dict(
             PLAIN_ROPE, partial_rotary_factor=0.5))),
+    # Latent attention. Lite: queries without latents; experts by their probability, behind a block with an MLP.
+    "deepseek_v2": ("deepseek_v2", dict(
+        TINY_LATENT, q_lora_rank=None, moe_intermediate_size=10, n_routed_experts=6, n_shared_experts=2,
+        num_experts_per_tok=2, first_k_dense_replace=1, rope_parameters=LATENT_YARN)),
+    "deepseek_v2_groups": ("deepseek_v2", dict(
+        LATENT_LAYER, moe_intermediate_size=8, n_routed_experts=6, n_shared_experts=1, num_experts_per_tok=2, n_group=3,
+        topk_group=2, topk_method="group_limited_greedy", routed_scaling_factor=2.0, attention_bias=True, mlp_bias=True,
+        tie_word_embeddings=True)),
+    "deepseek_v3": ("deepseek_v3", dict(
+        TINY_LATENT, moe_intermediate_size=10, n_routed_experts=8, num_experts_per_tok=3, n_group=4, topk_group=2,
+        routed_scaling_factor=1.5, first_k_dense_replace=1, rope_parameters=LATENT_YARN)),
+    "deepseek_v3_plain": ("deepseek_v3", dict(
+        LATENT_LAYER, q_lora_rank=None, moe_intermediate_size=8, n_routed_experts=4, num_experts_per_tok=2, n_group=1,
+        topk_group=1, first_k_dense_replace=0, norm_topk_prob=False, rope_interleave=False, attention_bias=True,
+        tie_word_embeddings=True)),
+    # The same class, by another configuration.
+    "sarvam_mla": ("sarvam_mla", dict(
+        LATENT_LAYER, q_lora_rank=None, moe_intermediate_size=8, n_routed_experts=4, num_experts_per_tok=2,
+        first_k_dense_replace=0)),
+    "glm4_moe_lite": ("glm4_moe_lite", dict(
+        TINY_LATENT, v_head_dim=10, moe_intermediate_size=10, n_routed_experts=6, num_experts_per_tok=2)),
+    "glm4_moe_lite_plain": ("glm4_moe_lite", dict(
+        LATENT_LAYER, q_lora_rank=None, moe_intermediate_size=8, n_routed_experts=4, num_experts_per_tok=2,
+        mlp_layer_types=["sparse"], n_group=2, topk_group=1, rope_interleave=False, attention_bias=True,
+        tie_word_embeddings=True)),
+    "youtu": ("youtu", dict(TINY_LATENT, tie_word_embeddings=False)),
+    # Documents on both sides of longrope's original length.
+    "minicpm3": ("minicpm3", dict(
+        TINY_LATENT, scale_emb=5, scale_depth=0.9, dim_model_base=10, tie_word_embeddings=False, max_position_embeddings=28,
+        rope_parameters={"rope_type": "longrope", "rope_theta": 10000.0, "original_max_position_embeddings": 14,
+                         "short_factor": [1.0, 1.2], "long_factor": [1.0, 3.0]})),
+    "minicpm3_plain": ("minicpm3", dict(
+        LATENT_LAYER, q_lora_rank=None, v_head_dim=None, scale_emb=2, scale_depth=None, dim_model_base=None,
+        attention_bias=True, mlp_bias=True)),
     "qwen3_moe": ("qwen3_moe", dict(TINY, head_dim=8, moe_intermediate_size=12, num_experts=6, num_experts_per_tok=2,
                                     norm_topk_prob=True)),
     "qwen3_moe_mixed": ("qwen3_moe", dict(TINY, head_dim=4, moe_intermediate_size=8, num_experts=4,
@@ -427,7 +468,7 @@ SIZES = {
 }
 # Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
 IN_BF16 = {
-    "arcee", "biogpt", "codegen", "cohere", "cohere_compass_text", "cwm", "ernie4_5", "exaone", "exaone4", "falcon", "gemma4_text", "gemma4_unified_text", "glm4_moe",
+    "arcee", "biogpt", "codegen", "cohere", "cohere_compass_text", "cwm", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone", "exaone4", "falcon", "gemma4_text", "gemma4_unified_text", "glm4_moe", "glm4_moe_lite", "minicpm3", "sarvam_mla", "youtu",
     "gpt_bigcode", "gpt_neo", "gpt_oss", "gptj", "granitemoe", "granitemoehybrid", "granitemoeshared", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat",
     "nemotron",
     "nemotron_h", "olmo", "olmoe", "openai-gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next", "stablelm", "vaultgemma",

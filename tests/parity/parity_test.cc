@@ -97,19 +97,19 @@ GoldenCase OpenCase(const std::string& name) {
   return {nlohmann::json::parse(in),
           Must(SafetensorsFile::Open(PosixEnv(), kGoldens + "cases/" + name + "/golden.safetensors"))};
 }
-constexpr const char* kMixtures[] = {"mixtral",     "olmoe",      "qwen2_moe",   "qwen3_moe",
-                                     "qwen3_5_moe", "qwen3_next", "granite_moe", "granite_hybrid_experts",
-                                     "glm4_moe"};
+constexpr const char* kMixtures[] = {"mixtral",     "olmoe",       "qwen2_moe",   "qwen3_moe",
+                                     "qwen3_5_moe", "qwen3_next",  "granite_moe", "granite_hybrid_experts",
+                                     "glm4_moe",    "deepseek_v2", "deepseek_v3", "sarvam_mla"};
 bool IsMixture(const std::string& name) {
   return std::any_of(std::begin(kMixtures), std::end(kMixtures),
                      [&](const char* mixture) { return name.find(mixture) != name.npos; });
 }
-// GPUs have no kernels of convolutions, recurrent states, experts, sinks and DoRA.
+// GPUs have no kernels of convolutions, recurrent states, experts, sinks, latent attention and DoRA.
 bool RunsHere(const std::string& name) {
   const char* const device = std::getenv("TEMPER_TEST_DEVICE");
   const auto has = [&](const char* part) { return name.find(part) != name.npos; };
   const bool lacking = has("dora") || has("lfm2") || has("qwen3_5") || has("granite_hybrid") || has("nemotron_h") ||
-                       has("gpt_oss") || IsMixture(name);
+                       has("gpt_oss") || has("youtu") || has("minicpm3") || IsMixture(name);
   return !lacking || device == nullptr || std::string_view(device) != "gpu";
 }
 std::vector<std::string> CasesOfKind(const std::string& kind) {

@@ -14,7 +14,7 @@ def embedding_of(model, length):
     """What decides, of a document's length, its rotary embedding."""
     config = model.config.get_text_config()
     if rope_type(model) == "longrope":
-        return length > config.original_max_position_embeddings
+        return length > config.rope_parameters["original_max_position_embeddings"]
     return max(length, config.max_position_embeddings) if rope_type(model) == "dynamic" else None
 
 

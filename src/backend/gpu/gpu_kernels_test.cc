@@ -53,6 +53,8 @@ TEST(GpuKernels, LackNoOpButThoseNamedHere) {
                                 Op::kGroupedLinear,
                                 Op::kGroupedLinearDx,
                                 Op::kGroupedLinearDw,
+                                Op::kAppendToHeads,
+                                Op::kAppendToHeadsBackward,
                                 Op::kUnstack,
                                 Op::kUnstackBackward,
                                 Op::kSsd,

@@ -1,8 +1,9 @@
 // Rotary position embedding (Su et al. 2021) in the half-split layout of HF files (transformers, rotate_half): element
 // e of the first half of a head is paired with element e of the second half. The table is made once per micro-batch and
 // serves every layer; the adjoint of a rotation is the rotation by the negative angle. A table narrower than a head
-// turns the head's first elements, and the others pass. Interleaved (transformers, GlmAttention): element 2 i is paired
-// with 2 i + 1, and the table's cosines and sines alternate likewise.
+// turns the head's first elements, or those from `first` on (latent attention), and the others pass. Interleaved
+// (transformers, GlmAttention): element 2 i is paired with 2 i + 1, and the table's cosines and sines alternate
+// likewise.
 //
 // Tables may be scaled, as YaRN and longrope do, and by the position, as Ministral 3 does with q (transformers,
 // get_llama_4_attn_scale): scale * (1 + beta ln(1 + floor(position / original))).
@@ -45,8 +46,8 @@ Cost TableCost(const Types& in, const Types& out, const Attributes&) {
 Result<Types> InferRope(const Types& in, const Attributes& a) {
   const int64_t e = a.Int("head_dim");
   if (in.size() != 2 || !IsMatrix(in[0]) || !IsFloat(in[0]) || !IsMatrix(in[1]) || e <= 0 || e % 2 != 0 ||
-      in[1].shape[1] > e || in[1].shape[1] % 2 != 0 || in[1].dtype != StatisticDType(in[0].dtype) ||
-      in[0].shape[0] != in[1].shape[0] || in[0].shape[1] % e != 0) {
+      in[1].shape[1] > e || a.IntOr("first", 0) > e - in[1].shape[1] || in[1].shape[1] % 2 != 0 ||
+      in[1].dtype != StatisticDType(in[0].dtype) || in[0].shape[0] != in[1].shape[0] || in[0].shape[1] % e != 0) {
     return BadOperands(Op::kRope, "(x_T(H*E), table_TR)", in, a);
   }
   return Types{in[0]};
@@ -93,7 +94,8 @@ constexpr AttributeSpec kTableAttributes[] = {Doubles("inv_freq"),     Flag("f64
                                               Flag("document_length"), OptionalSize("near"),
                                               kLongFrequencies,        OptionalDouble("theta"),
                                               OptionalDouble("factor")};
-constexpr AttributeSpec kRopeAttributes[] = {Size("head_dim"), Flag("inverse"), Flag("interleaved")};
+constexpr AttributeSpec kRopeAttributes[] = {Size("head_dim"), Flag("inverse"), Flag("interleaved"),
+                                             OptionalSize("first")};
 
 constexpr FlowOperand kTableIn[] = {{"T"}, {"T", false, "document_length"}};
 constexpr FlowOutput kTableOut[] = {{"Te", {Factors({0, 1})}}};

@@ -43,6 +43,7 @@ std::unique_ptr<Kernel> MakeRope(const KernelSpec& spec, Isa isa) {
     const int threads = spec.threads;
     const int64_t rows = spec.inputs[0].shape.rows(), columns = spec.inputs[0].shape.columns();
     const int64_t E = spec.attributes.Int("head_dim"), R = spec.inputs[1].shape.columns();
+    const RotaryHeads of = {columns / E, E, spec.attributes.IntOr("first", 0), R};
     const float sign = spec.attributes.Flag("inverse") ? -1.0f : 1.0f;
     const auto rope =
         spec.attributes.Flag("interleaved") ? VectorsFor<T>(isa).rope_interleaved : VectorsFor<T>(isa).rope;
@@ -51,7 +52,7 @@ std::unique_ptr<Kernel> MakeRope(const KernelSpec& spec, Isa isa) {
       const float* const table = In<float>(args, 1);
       T* const y = Out<T>(args, 0);
       ParallelBlocks(threads, rows, kRowsPerRange, [=](int64_t begin, int64_t end) {
-        rope(x + begin * columns, table + begin * R, sign, end - begin, columns / E, E, R, y + begin * columns);
+        rope(x + begin * columns, table + begin * R, sign, end - begin, of, y + begin * columns);
       });
       return OkStatus();
     });

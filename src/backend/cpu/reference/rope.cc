@@ -30,6 +30,7 @@ Status Rope(const Call& call) {
   const Operand x = call.In(0), table_TR = call.In(1), y = call.Out(0);
   const int64_t E = call.attributes().Int("head_dim"), R = table_TR.columns(), heads = x.columns() / E, half = R / 2;
   const bool interleaved = call.attributes().Flag("interleaved");
+  const int64_t from = call.attributes().IntOr("first", 0);  // the element of a head that the table begins with
   const double sign = call.attributes().Flag("inverse") ? -1 : 1;
   for (int64_t t = 0; t < x.rows(); ++t) {
     for (int64_t h = 0; h < heads; ++h) {
@@ -37,11 +38,13 @@ Status Rope(const Call& call) {
       for (int64_t e = 0; e < half; ++e) {
         const int64_t first = interleaved ? 2 * e : e, second = interleaved ? 2 * e + 1 : e + half;
         const double cos = table_TR[t * R + first], sin = sign * table_TR[t * R + second];
-        const double x0 = x[head + first], x1 = x[head + second];
-        y.Store(head + first, x0 * cos - x1 * sin);
-        y.Store(head + second, x1 * cos + x0 * sin);
+        const double x0 = x[head + from + first], x1 = x[head + from + second];
+        y.Store(head + from + first, x0 * cos - x1 * sin);
+        y.Store(head + from + second, x1 * cos + x0 * sin);
       }
-      for (int64_t e = R; e < E; ++e) y.Store(head + e, x[head + e]);
+      for (int64_t e = 0; e < E; ++e) {
+        if (e < from || e >= from + R) y.Store(head + e, x[head + e]);
+      }
     }
   }
   return OkStatus();

@@ -43,6 +43,11 @@ struct NormedRows {
   int64_t rows, width, groups;
 };
 
+// Heads of a row, and which of their elements turn: [first, first + turning).
+struct RotaryHeads {
+  int64_t heads, head_dim, first, turning;
+};
+
 struct Draws {
   uint32_t keys[10][2];   // Philox key of each round
   uint32_t step0, step1;  // upper half of its counter
@@ -97,11 +102,9 @@ struct VectorKernelsOf {
                      const T* acc_TD, const NormedRows& of, T* d_x_TD, float* d_w_D, float* d_b_D);
   };
   LayerNorm layer_norm, layer_norm_plus_one;
-  // sign -1: inverse.
-  // Turns the first R of the E elements of each head.
-  void (*rope)(const T* x, const float* table_TR, float sign, int64_t rows, int64_t heads, int64_t E, int64_t R, T* y);
-  void (*rope_interleaved)(const T* x, const float* table_TR, float sign, int64_t rows, int64_t heads, int64_t E,
-                           int64_t R, T* y);
+  // sign -1: inverse. table_TR: R elements of each head turn.
+  void (*rope)(const T* x, const float* table_TR, float sign, int64_t rows, const RotaryHeads& of, T* y);
+  void (*rope_interleaved)(const T* x, const float* table_TR, float sign, int64_t rows, const RotaryHeads& of, T* y);
 
   // Of one token: y_D = sum over a of weight_A[a] * row place_A[a] of y_PD + acc_D. weight_A (1) and acc_D may be
   // nullptr.

@@ -151,6 +151,7 @@ std::unique_ptr<Kernel> MakeRopeTable(const KernelSpec& spec, const Context& con
 
 std::unique_ptr<Kernel> MakeRope(const KernelSpec& spec, const Context& context) {
   if (!IsCompute(spec.inputs[0]) || spec.inputs[1].dtype != DType::kF32) return nullptr;
+  if (spec.attributes.IntOr("first", 0) != 0) return nullptr;  // the kernels turn a head's first elements
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int64_t E = spec.attributes.Int("head_dim"), R = spec.inputs[1].shape.columns();
     const int64_t n = spec.inputs[0].shape.elements(), heads = spec.inputs[0].shape.columns() / E, half = R / 2;
