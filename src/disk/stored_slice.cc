@@ -19,7 +19,9 @@ Result<StoredSlice> FindSlice(const ModelWeights::Entry& entry, const PartView& 
     return unsupported(fmt::format("it is kept as {}", ToString(part.view.type.dtype)));
   }
   if (entry.pieces != nullptr) return unsupported("it lies in several pieces");
-  if (entry.nf4 != nullptr) return unsupported("it is stored as nf4");
+  if (entry.quantised != nullptr) {
+    return unsupported(fmt::format("it is stored as {}", ToString(entry.quantised->format())));
+  }
   if (!part.is_one_run()) {
     return unsupported(fmt::format("the elements of {} of {} are not contiguous", box.ToString(), global.ToString()));
   }

@@ -21,7 +21,7 @@ TEST(Nf4Tensor, DequantisesToTheBitsOfBitsandbytes) {
   ASSERT_EQ(files->entries().size(), 2u) << "the parts of a weight are one tensor";
   for (const char* name : {"whole", "crossing"}) {
     const ModelWeights::Entry entry = files->Find(std::string(name) + ".weight");
-    ASSERT_NE(entry.nf4, nullptr);
+    ASSERT_NE(entry.quantised, nullptr);
     EXPECT_EQ(entry.tensor->ToString(), name == std::string("whole") ? "BF16[40, 448]" : "BF16[7, 93]");
     std::vector<bf16> values(static_cast<size_t>(entry.tensor->elements()));
     ASSERT_TRUE(entry.ReadElementsAs(0, DType::kBF16, std::as_writable_bytes(std::span(values))).ok());
