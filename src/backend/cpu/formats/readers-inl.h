@@ -8,6 +8,7 @@
 #include "backend/cpu/formats/int8-inl.h"
 #include "backend/cpu/formats/nf4-inl.h"
 #include "backend/cpu/formats/mxfp4-inl.h"
+#include "backend/cpu/formats/fp8-inl.h"
 // clang-format on
 
 namespace temper {
