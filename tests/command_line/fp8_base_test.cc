@@ -137,7 +137,7 @@ TEST_F(Fp8Base, ItComputesWhatItsNumbersDo) {
 TEST_F(Fp8Base, RanksHaveTheLossesOfOne) {
   const Arguments run = On("fp8", {"--per_device_train_batch_size", "1"});
   const auto expected = LossesOf(With(run, {"--gradient_accumulation_steps", "2"}));
-  for (const auto& [mesh, accumulation] : {std::pair{"fsdp=2", "1"}, {"tp=2", "2"}, {"pp=2", "2"}}) {
+  for (const auto& [mesh, accumulation] : {std::pair{"fsdp=2", "1"}, {"cp=2", "2"}, {"pp=2", "2"}}) {
     SCOPED_TRACE(mesh);
     const auto losses =
         LossesOf(With(run, {"--nprocs", "2", "--mesh", mesh, "--gradient_accumulation_steps", accumulation}));

@@ -87,7 +87,7 @@ def main():
         values = {n: t.contiguous() for n, t in model.state_dict().items()}
         if config_json.get("tie_word_embeddings"):
             del values["lm_head.weight"]
-        write(at / "values", values, config_json)
+        write(at / "values", {n: t for v in values.items() for n, t in separate(*v).items()}, config_json)
         (at / "rows.jsonl").write_text("".join(json.dumps({"input_ids": row}) + "\n" for row in rows()))
         ours, theirs = losses(temper, at / "fp8"), losses(temper, at / "values")
         print(f"{name}: {'the same losses' if ours == theirs else 'OTHER LOSSES'} {ours} {theirs}")
