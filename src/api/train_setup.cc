@@ -14,11 +14,11 @@
 #include "data/weight_search.h"
 #include "format/data_file_name.h"
 #include "format/python_json.h"
-#include "model/mxfp4_experts.h"
 #include "run/data.h"
 #include "run/expand_sources.h"
 #include "run/machine.h"
 #include "settings/best_metric.h"
+#include "tensor/format_rule.h"
 #include "train/transfer_progress.h"
 
 namespace temper {
@@ -203,17 +203,15 @@ Status CheckBestMetric(const OpenedModel& model, const RunConfig& config) {
                                      metric.shown(), classes, kMacroF1));
 }
 
-// A full run would save dequantised experts beside a config.json that says MXFP4.
+// A full run would save dequantised experts beside a config.json that names their format.
 Status CheckTrainsFiles(const OpenedModel& model, const RunConfig& config) {
-  if (config.model.method != TrainMethod::kFull) return OkStatus();
-  const std::string path = JoinPath(model.folder(), kModelConfigFile);
-  if (model.folder().empty() || !PosixEnv().IsFile(path)) return OkStatus();
-  TEMPER_ASSIGN_OR_RETURN(const Json file, ReadPythonJsonFile(PosixEnv(), path));
-  if (!HasMxfp4Experts(file)) return OkStatus();
+  const auto& experts = model.model().facts().experts_format;
+  const bool of_experts = experts && experts->quantised() && !model.model().facts().modules_format;
+  if (config.model.method != TrainMethod::kFull || !of_experts || model.folder().empty()) return OkStatus();
   return InvalidArgument(
-      fmt::format("{}: experts are stored as MXFP4, which method: full cannot train: set method: "
+      fmt::format("{}: experts are stored as {}, which method: full cannot train: set method: "
                   "lora, or dequantise them first: temper export {} --dtype bf16 --output_dir FOLDER",
-                  path, config.model.model));
+                  JoinPath(model.folder(), kModelConfigFile), RuleOf(*experts).title, config.model.model));
 }
 
 // Writes down the coefficient of the loss that balances experts where config.json gives it, so that a resumed run keeps
@@ -272,7 +270,7 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
   TEMPER_ASSIGN_OR_RETURN(RunFacts facts, facts_of ? facts_of(config) : CommonFacts(ranks, config));
   facts.model_max_seq_len = model.model().facts().max_positions;
   facts.positions_are_learned = model.model().facts().positions_are_learned;
-  facts.model_is_nf4 = model.stored_as_nf4();
+  facts.modules_format = model.model().facts().modules_format;
   facts.experts_format = model.model().facts().experts_format;
   if (model.adapter()) {
     facts.adapter = *model.adapter();

@@ -16,10 +16,10 @@
 #include "checkpoint/weight_checksums.h"
 #include "format/conversion.h"
 #include "format/f16_range.h"
-#include "format/mxfp4_tensor.h"
 #include "format/python_json.h"
 #include "format/quoted.h"
 #include "format/sharded_safetensors_writer.h"
+#include "tensor/format_rule.h"
 
 namespace temper {
 namespace {
@@ -51,7 +51,7 @@ class Exporter {
     std::vector<TensorDeclaration> declared;
     for (const Tensor& t : weights().tensors()) {
       const auto parts = KeptParts(t);
-      for (const KeptPart& part : parts) declared.push_back({.name = part.name, .type = {}, .as = part.stored.tensor});
+      for (const auto& part : parts) declared.push_back({.name = part.tensor->name, .type = {}, .as = part.tensor});
       if (parts.empty()) declared.push_back({t.name, t.type});
     }
     TEMPER_ASSIGN_OR_RETURN(auto writer, ShardedSafetensorsWriter::Create(env_, spec_.output_dir, std::move(declared),
@@ -117,9 +117,10 @@ class Exporter {
     report_.tensors = std::ssize(weights().tensors());
     report_.merged = weights().merged();
     for (const Tensor& t : weights().tensors()) {
-      if (!Mxfp4Tensor::Of(t.from)) continue;
+      if (t.from.quantised == nullptr) continue;
+      const bool stays = RuleOf(t.from.quantised->format()).stored->stays_in_exports;
       const bool changes = dtype_ || t.adapter.module != nullptr || models_->several();
-      bool& kept = keeps_mxfp4_.emplace(ModuleOf(t.name), true).first->second;
+      bool& kept = keeps_format_.emplace(ModuleOf(t.name), stays).first->second;
       kept = kept && !changes;
     }
     return OkStatus();
@@ -127,17 +128,11 @@ class Exporter {
 
   static std::string ModuleOf(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
 
-  // The tensors that a stack in MXFP4 has in files, where it stays so: where no adapter changes a stack of its module,
-  // and no type is asked for. Empty of other tensors.
-  struct KeptPart {
-    std::string name;
-    Mxfp4Tensor::Stored stored;
-  };
-  std::vector<KeptPart> KeptParts(const Tensor& tensor) const {
-    const auto stack = Mxfp4Tensor::Of(tensor.from);
-    if (!stack || !keeps_mxfp4_.at(ModuleOf(tensor.name))) return {};
-    return {{tensor.name + Mxfp4Tensor::kBlocks, stack->blocks()},
-            {tensor.name + Mxfp4Tensor::kScales, stack->scales()}};
+  // The tensors that a quantised weight has in files, where it stays so: where its format does in exports, no adapter
+  // changes a weight of its module, and no type is asked for. Empty of other tensors.
+  std::vector<QuantisedTensor::Part> KeptParts(const Tensor& tensor) const {
+    if (tensor.from.quantised == nullptr || !keeps_format_.at(ModuleOf(tensor.name))) return {};
+    return tensor.from.quantised->parts();
   }
 
   Status WriteChecksumsOf(const ShardedSafetensorsWriter& writer) {
@@ -161,10 +156,10 @@ class Exporter {
 
   Status WriteWeights(ShardedSafetensorsWriter& writer) {
     std::map<std::string, const Tensor*> by_name;
-    std::map<std::string, Mxfp4Tensor::Stored> kept;
+    std::map<std::string, QuantisedTensor::Part> kept;
     for (const Tensor& tensor : weights().tensors()) {
       by_name[tensor.name] = &tensor;
-      for (KeptPart& part : KeptParts(tensor)) kept.emplace(std::move(part.name), part.stored);
+      for (const auto& part : KeptParts(tensor)) kept.emplace(part.tensor->name, part);
     }
     Bytes done{}, total{};
     for (const StoredTensor& stored : writer.order()) total += stored.bytes();
@@ -190,7 +185,7 @@ class Exporter {
   }
 
   // The bytes of a tensor of the base's.
-  Status WriteStored(ShardedSafetensorsWriter& writer, const std::string& name, const Mxfp4Tensor::Stored& stored) {
+  Status WriteStored(ShardedSafetensorsWriter& writer, const std::string& name, const QuantisedTensor::Part& stored) {
     const int64_t all = stored.tensor->bytes().v;
     out_.resize(static_cast<size_t>(std::min(kPieceBytes, all)));
     for (int64_t first = 0; first < all; first += kPieceBytes) {
@@ -203,8 +198,9 @@ class Exporter {
 
   Status WriteConverted(ShardedSafetensorsWriter& writer, const Tensor& tensor) {
     const int64_t elements = tensor.type.shape.elements(), size = SizeOf(tensor.type.dtype);
-    // Elements; the widest has 8 bytes. Of MXFP4, which is dequantised and turned by whole matrices, one of these.
-    const int64_t piece = Mxfp4Tensor::Of(tensor.from) ? elements / tensor.type.shape[0] : kPieceBytes / 8;
+    // Elements; the widest has 8 bytes. Of what is dequantised and turned by whole matrices, one of these.
+    const bool turned = tensor.from.quantised != nullptr && tensor.from.quantised->transposed();
+    const int64_t piece = turned ? elements / tensor.type.shape[0] : kPieceBytes / 8;
     out_.resize(static_cast<size_t>(std::min(piece, elements) * size));
     for (int64_t first = 0; first < elements; first += piece) {
       const auto part = std::span(out_).first(static_cast<size_t>(std::min(piece, elements - first) * size));
@@ -282,6 +278,16 @@ class Exporter {
     return OkStatus();
   }
 
+  // What modules_to_not_convert is taken to be where it is missing: its other name; of linear modules all but the head.
+  OrderedJson OthersOf(const OrderedJson& quantisation) const {
+    if (const auto it = quantisation.find("ignored_layers"); it != quantisation.end() && it->is_array()) return *it;
+    const auto& tensors = weights_->tensors();
+    const bool of_linear = std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) {
+      return t.from.quantised != nullptr && !RuleOf(t.from.quantised->format()).stored->of_experts;
+    });
+    return of_linear ? OrderedJson::array({spec_.head}) : OrderedJson::array();
+  }
+
   // The base's text itself unless something in it changes.
   std::string ExportedConfig() {
     bool changed = false;
@@ -291,21 +297,18 @@ class Exporter {
       changed = !config_.contains(key) || config_[key] != name;
       if (changed) config_[key] = name;
     }
-    // What was quantised is exported in the type that it was quantised from, but for experts in MXFP4 that do not
-    // change: then quantization_config names those that do.
-    const auto is_kept = [](const auto& module) { return module.second; };
-    const auto& entries = weights().base().entries();
-    if (std::any_of(keeps_mxfp4_.begin(), keeps_mxfp4_.end(), is_kept)) {
+    // What was quantised is exported in the type that it was quantised from, but for modules that keep their format:
+    // then quantization_config names those that do not.
+    if (std::any_of(keeps_format_.begin(), keeps_format_.end(), [](const auto& module) { return module.second; })) {
       OrderedJson& quantisation = config_["quantization_config"];
-      for (const auto& [module, kept] : keeps_mxfp4_) {
+      for (const auto& [module, kept] : keeps_format_) {
         if (kept) continue;
         OrderedJson& others = quantisation["modules_to_not_convert"];
-        if (!others.is_array()) others = OrderedJson::array();
+        if (!others.is_array()) others = OthersOf(quantisation);
         others.push_back(module);
         changed = true;
       }
-    } else if (!keeps_mxfp4_.empty() ||
-               std::any_of(entries.begin(), entries.end(), [](const auto& e) { return e.nf4 != nullptr; })) {
+    } else if (!keeps_format_.empty()) {
       changed = config_.erase("quantization_config") > 0 || changed;
     }
     if (weights().untied()) {
@@ -328,7 +331,7 @@ class Exporter {
   std::vector<std::string> companions_;
   std::optional<DType> dtype_;  // of all floating tensors; as stored where absent
   std::optional<MeanWeights> models_;
-  std::map<std::string, bool> keeps_mxfp4_;  // by the module of each stack in MXFP4
+  std::map<std::string, bool> keeps_format_;  // by the module of each quantised weight
   F16Range range_;
   std::vector<std::byte> out_, staging_ = std::vector<std::byte>(TensorFile::kStagingBytes);
   ExportReport report_;

@@ -20,9 +20,9 @@
 #include "checkpoint/weight_checksums.h"
 #include "format/json.h"
 #include "format/model_weights.h"
-#include "format/mxfp4_tensor.h"
 #include "format/python_json.h"
 #include "format/quoted.h"
+#include "tensor/format_rule.h"
 
 namespace temper {
 namespace {
@@ -211,13 +211,9 @@ class Inspector {
     for (const ModelWeights::Entry& e : weights.entries()) {
       std::string type = e.tensor->ToString();
       Bytes bytes = e.tensor->bytes();
-      if (e.nf4 != nullptr) {  // as it is stored, the few bytes of scales aside
-        type = "NF4" + type.substr(type.find('['));
-        bytes = e.nf4->indices().tensor->bytes() + e.nf4->absmax().tensor->bytes();
-      }
-      if (const auto mxfp4 = Mxfp4Tensor::Of(e)) {
-        type = "MXFP4" + type.substr(type.find('['));
-        bytes = mxfp4->bytes();
+      if (e.quantised != nullptr) {  // as it is stored
+        type = std::string(RuleOf(e.quantised->format()).title) + type.substr(type.find('['));
+        bytes = e.quantised->bytes();
       }
       rows.push_back({e.tensor->name, std::move(type), e.tensor->elements(), bytes});
     }

@@ -9,7 +9,6 @@
 #include "checkpoint/row_quantiser.h"
 #include "checkpoint/transposed_windows.h"
 #include "format/conversion.h"
-#include "format/mxfp4_tensor.h"
 #include "format/quoted.h"
 #include "program/buffer_names.h"
 
@@ -183,11 +182,12 @@ class TensorReader {
 }  // namespace
 
 Status ReadPart(const ModelWeights::Entry& entry, const PartView& part, bool transposed, std::span<std::byte> staging) {
-  if (const auto mxfp4 = transposed ? Mxfp4Tensor::Of(entry) : std::nullopt) {  // the file has what memory has
-    if (part.is_one_run()) return mxfp4->ReadTransposedAs(part.RowBegin(0), part.view.type.dtype, part.view.raw());
+  if (transposed && entry.quantised != nullptr && entry.quantised->transposed()) {  // the file has what memory has
+    const QuantisedTensor& stored = *entry.quantised;
+    if (part.is_one_run()) return stored.ReadTransposedAs(part.RowBegin(0), part.view.type.dtype, part.view.raw());
     const auto row_bytes = part.columns() * SizeOf(part.view.type.dtype);
     for (int64_t r = 0; r < part.rows(); ++r) {
-      TEMPER_RETURN_IF_ERROR(mxfp4->ReadTransposedAs(
+      TEMPER_RETURN_IF_ERROR(stored.ReadTransposedAs(
           part.RowBegin(r), part.view.type.dtype,
           part.view.raw().subspan(static_cast<size_t>(r * row_bytes), static_cast<size_t>(row_bytes))));
     }

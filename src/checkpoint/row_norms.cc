@@ -7,24 +7,13 @@
 
 #include "checkpoint/merge.h"
 #include "format/conversion.h"
-#include "tensor/nf4_rows.h"
+#include "tensor/format_rule.h"
 
 namespace temper {
 namespace {
 
 // Elements of a weight that are in memory at a time: some 32 MB in f32.
 constexpr int64_t kElementsAtOnce = 8 << 20;
-
-// The numbers of a row (ElementFormat::Number), a block after the other.
-void Dequantise(ElementFormat format, const std::byte* from, int64_t columns, float* to) {
-  if (format == ElementFormat::Nf4()) {
-    const Nf4Row row(from, columns);
-    return row.ForBlocks(0, columns, [&](float absmax, int64_t begin, int64_t end) {
-      for (int64_t c = begin; c < end; ++c) to[c] = ToFloat(ToBF16(kNf4Numbers[row.Index(c)] * absmax));
-    });
-  }
-  for (int64_t c = 0; c < columns; ++c) to[c] = ToFloat(format.Number(from, columns, c));
-}
 
 // Rows of weights and adapters, in host memory of their own, as the run computes with them.
 class FileRows {
@@ -42,7 +31,7 @@ class FileRows {
     const ElementFormat format = FormatOf(name);
     const auto load = [&](const BufferLookup& to) { return LoadWeights(files_, {&stored, 1}, to); };
     const int64_t some = std::max<int64_t>(kElementsAtOnce / std::max<int64_t>(stored.shape[1], 1), 1);
-    // Quantising NF4 reads all of a tensor, however few of its rows it makes.
+    // Quantising may read all of a tensor, however few of its rows it makes (NF4 does).
     const int64_t at_once = format.quantised() ? std::max<int64_t>(count, 1) : some;
     for (int64_t begin = 0; begin < count; begin += at_once) {
       const int64_t read = std::min(at_once, count - begin);
@@ -87,8 +76,10 @@ class FileRows {
     if (!format.quantised()) {
       return Convert(format, from, DType::kF32, reinterpret_cast<std::byte*>(out->data()), rows * columns);
     }
+    std::vector<bf16> numbers(static_cast<size_t>(columns));
     for (float* to = out->data(); rows > 0; --rows, to += columns, from += format.RowBytes(columns)) {
-      Dequantise(format, from, columns, to);
+      RuleOf(format).numbers(from, columns, 0, columns, numbers.data());
+      std::transform(numbers.begin(), numbers.end(), to, [](bf16 x) { return ToFloat(x); });
     }
   }
 

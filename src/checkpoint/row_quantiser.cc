@@ -3,12 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-
-#include "format/mxfp4_tensor.h"
-#include "tensor/int8_rows.h"
-#include "tensor/mxfp4_rows.h"
 
 namespace temper {
 namespace {
@@ -20,24 +14,6 @@ Status NotFinite(const ModelWeights::Entry& entry, int64_t row, ElementFormat fo
                   entry.file->path(), entry.tensor->name, row, ToString(format)));
 }
 
-// Infinite or NaN if one of them is. Magnitudes are ordered as the integers that their bits are.
-float Absmax(std::span<const float> x) {
-  uint32_t largest = 0;
-  for (const float v : x) largest = std::max(largest, std::bit_cast<uint32_t>(v) & 0x7FFF'FFFFu);
-  return std::bit_cast<float>(largest);
-}
-
-// Calls fn(block, elements) for each run of `x`, whose first one is element `at` of a tensor, in one block of NF4.
-template <class Fn>
-void ForBlocks(std::span<const float> x, int64_t at, const Fn& fn) {
-  while (!x.empty()) {
-    const auto n = std::min(x.size(), static_cast<size_t>(kNf4Block - at % kNf4Block));
-    fn(static_cast<size_t>(at / kNf4Block), x.first(n));
-    x = x.subspan(n);
-    at += static_cast<int64_t>(n);
-  }
-}
-
 }  // namespace
 
 Status RowQuantiser::Fill(const ModelWeights::Entry& entry, bool transposed, const PartView& piece, const Read& read) {
@@ -46,7 +22,10 @@ Status RowQuantiser::Fill(const ModelWeights::Entry& entry, bool transposed, con
   window_ = transposed ? 8 << 20 : 1 << 18;
   const ElementFormat format = piece.view.type.dtype;
   const Shape& shape = piece.view.type.shape;
-  if (format == ElementFormat::Mxfp4()) return FillMxfp4(entry, piece);
+  if (entry.quantised != nullptr && entry.quantised->format() == format) {
+    TEMPER_CHECK(entry.quantised->transposed() == transposed) << entry.tensor->name << " is stored otherwise";
+    return FillStored(entry, piece);
+  }
   matrix_ = 0;
   if (shape.rank() == 2) return FillMatrix(entry, piece, read);
   TEMPER_CHECK(shape.rank() == 3) << piece.view.type.ToString();
@@ -64,34 +43,20 @@ Status RowQuantiser::Fill(const ModelWeights::Entry& entry, bool transposed, con
   return OkStatus();
 }
 
-Status RowQuantiser::FillMatrix(const ModelWeights::Entry& entry, const PartView& piece, const Read& read) {
-  return piece.view.type.dtype == ElementFormat::Nf4() ? FillNf4(entry, piece, read) : FillInt8(entry, piece, read);
-}
-
-// Rows of [matrices, out, in], which is the transpose of each matrix of `entry`.
-Status RowQuantiser::FillMxfp4(const ModelWeights::Entry& entry, const PartView& piece) {
-  constexpr int64_t kWindow = 1 << 20;  // bytes
-  const auto stored = Mxfp4Tensor::Of(entry);
-  const Shape& shape = piece.view.type.shape;
-  TEMPER_CHECK(stored.has_value() && shape.rank() == 3) << entry.tensor->name << " as " << piece.view.type.ToString();
-  const auto pairs = static_cast<size_t>(piece.global[2] / 2),  // of a row
-      scales = static_cast<size_t>(piece.global[2] / kMxfp4Block);
-  const int64_t columns = shape[2], at_once = std::max<int64_t>(1, kWindow / static_cast<int64_t>(pairs));
-  pairs_.resize(static_cast<size_t>(at_once) * pairs);
-  scales_.resize(static_cast<size_t>(at_once) * scales);
+Status RowQuantiser::FillStored(const ModelWeights::Entry& entry, const PartView& piece) {
+  if (tensor_ != entry.tensor || stored_ == nullptr) {
+    stored_ = entry.quantised->OpenRows();
+    maker_ = nullptr;
+    tensor_ = entry.tensor;
+  }
+  const Shape &shape = piece.view.type.shape, &begin = piece.begin;
+  const bool stack = shape.rank() == 3;
+  const int64_t matrices = stack ? shape[0] : 1, rows = shape[stack], columns = shape[stack + 1];
   std::byte* out = piece.view.data;
-  for (int64_t m = 0; m < shape[0]; ++m) {
-    const int64_t begin = (piece.begin[0] + m) * piece.global[1] + piece.begin[1];
-    for (int64_t row = 0; row < shape[1]; row += at_once) {
-      const auto n = static_cast<size_t>(std::min(at_once, shape[1] - row));
-      TEMPER_RETURN_IF_ERROR(
-          stored->ReadRows(begin + row, std::span(pairs_).first(n * pairs), std::span(scales_).first(n * scales)));
-      for (size_t r = 0; r < n; ++r) {
-        WriteMxfp4Row(std::span(pairs_).subspan(r * pairs, pairs), std::span(scales_).subspan(r * scales, scales),
-                      piece.begin[2], columns, out);
-        out += Mxfp4RowBytes(columns);
-      }
-    }
+  for (int64_t m = 0; m < matrices; ++m) {
+    const int64_t first = (stack ? (begin[0] + m) * piece.global[1] : 0) + begin[stack];
+    TEMPER_RETURN_IF_ERROR(stored_->Read(first, rows, begin[stack + 1], columns, out));
+    out += rows * piece.view.type.dtype.RowBytes(columns);
   }
   return OkStatus();
 }
@@ -112,70 +77,33 @@ Status RowQuantiser::ForRows(const Shape& tensor, int64_t begin, int64_t end, in
   return OkStatus();
 }
 
-Status RowQuantiser::FillInt8(const ModelWeights::Entry& entry, const PartView& piece, const Read& read) {
-  const int64_t kept = piece.columns(), first = piece.begin[0];
-  std::byte* out = piece.view.data;
-  return ForRows(piece.global, first, first + piece.rows(), 0, piece.global.columns(), read,
-                 [&](int64_t row, std::span<const float> x) {
-                   const float scale = Int8Scale(x);
-                   if (!std::isfinite(scale)) return NotFinite(entry, row, ElementFormat::Int8Rows());
-                   WriteInt8Row(x.subspan(static_cast<size_t>(piece.begin[1]), static_cast<size_t>(kept)), scale, out);
-                   out += Int8RowBytes(kept);
-                   return OkStatus();
-                 });
-}
-
-Status RowQuantiser::FillNf4(const ModelWeights::Entry& entry, const PartView& piece, const Read& read) {
-  if (tensor_ != entry.tensor || of_matrix_ != matrix_) TEMPER_RETURN_IF_ERROR(FindAbsmaxes(entry, piece.global, read));
-  const int64_t columns = piece.columns(), first = piece.begin[0];
-  if (entry.nf4 != nullptr) {
-    std::vector<uint8_t> indices(static_cast<size_t>(columns));
-    for (int64_t r = 0; r < piece.rows(); ++r) {
-      const int64_t at = (first + r) * piece.global.columns() + piece.begin[1];
-      TEMPER_RETURN_IF_ERROR(entry.nf4->ReadIndices(at, indices));
-      WriteNf4Row(indices, at, absmaxes_, piece.view.data + r * Nf4RowBytes(columns));
+Status RowQuantiser::FillMatrix(const ModelWeights::Entry& entry, const PartView& piece, const Read& read) {
+  const ElementFormat format = piece.view.type.dtype;
+  const FormatRule& rule = RuleOf(format);
+  const Shape& whole = piece.global;
+  TEMPER_CHECK(rule.maker != nullptr) << entry.tensor->name << " is not stored as " << ToString(format);
+  if (maker_ == nullptr || tensor_ != entry.tensor || of_matrix_ != matrix_ || of_format_ != format) {
+    tensor_ = nullptr;
+    stored_ = nullptr;
+    maker_ = rule.maker(whole.rows(), whole.columns());
+    of_matrix_ = matrix_;
+    of_format_ = format;
+    if (rule.looks) {
+      TEMPER_RETURN_IF_ERROR(
+          ForRows(whole, 0, whole.rows(), 0, whole.columns(), read, [&](int64_t row, std::span<const float> x) {
+            return maker_->Look(row, x) ? OkStatus() : NotFinite(entry, row, format);
+          }));
     }
-    return OkStatus();
+    tensor_ = entry.tensor;
   }
-  const auto whole_blocks = static_cast<size_t>(piece.global.elements() / kNf4Block);
-  std::vector<uint8_t> indices(static_cast<size_t>(columns));
+  const int64_t columns = piece.columns(), first = piece.begin[0], begin = piece.begin[1];
   std::byte* out = piece.view.data;
-  return ForRows(piece.global, first, first + piece.rows(), piece.begin[1], columns, read,
-                 [&](int64_t row, std::span<const float> x) {
-                   const int64_t at = row * piece.global.columns() + piece.begin[1];
-                   uint8_t* to = indices.data();
-                   ForBlocks(x, at, [&](size_t block, std::span<const float> of_block) {
-                     Nf4Indices(of_block, absmax_[block], block < whole_blocks, to);
-                     to += of_block.size();
-                   });
-                   WriteNf4Row(indices, at, absmaxes_, out);
-                   out += Nf4RowBytes(columns);
+  return ForRows(whole, first, first + piece.rows(), rule.makes_parts ? begin : 0,
+                 rule.makes_parts ? columns : whole.columns(), read, [&](int64_t row, std::span<const float> x) {
+                   if (!maker_->Write(row, x, begin, columns, out)) return NotFinite(entry, row, format);
+                   out += format.RowBytes(columns);
                    return OkStatus();
                  });
-}
-
-Status RowQuantiser::FindAbsmaxes(const ModelWeights::Entry& entry, const Shape& shape, const Read& read) {
-  tensor_ = nullptr;
-  of_matrix_ = matrix_;
-  if (entry.nf4 != nullptr) {
-    TEMPER_ASSIGN_OR_RETURN(absmaxes_, entry.nf4->ReadAbsmaxes());
-    tensor_ = entry.tensor;
-    return OkStatus();
-  }
-  absmax_.assign(static_cast<size_t>((shape.elements() + kNf4Block - 1) / kNf4Block), 0);
-  const auto add = [&](int64_t row, std::span<const float> x) {
-    bool finite = true;
-    ForBlocks(x, row * shape.columns(), [&](size_t block, std::span<const float> of_block) {
-      const float absmax = Absmax(of_block);
-      finite = finite && std::isfinite(absmax);
-      absmax_[block] = std::max(absmax_[block], absmax);
-    });
-    return finite ? OkStatus() : NotFinite(entry, row, ElementFormat::Nf4());
-  };
-  TEMPER_RETURN_IF_ERROR(ForRows(shape, 0, shape.rows(), 0, shape.columns(), read, add));
-  absmaxes_ = QuantiseAbsmaxes(absmax_);
-  tensor_ = entry.tensor;
-  return OkStatus();
 }
 
 }  // namespace temper

@@ -347,7 +347,7 @@ TEST(RunConfig, ThePositionsOfAModelAreThoseOfAnAnswerNotOfAPair) {
 }
 
 TEST(RunConfig, ABaseThatIsStoredAsNf4IsKeptSoAndNotTrained) {
-  const RunFacts facts = {.has_bf16 = true, .model_is_nf4 = true};
+  const RunFacts facts = {.has_bf16 = true, .modules_format = ElementFormat::Nf4()};
   RunConfig c = Valid();
   const auto run = Resolve(c, facts);
   ASSERT_TRUE(run.ok()) << run.status().message();

@@ -21,7 +21,9 @@ Result<StoredSlice> FindSlice(const ModelWeights::Entry& entry, const PartView& 
     return unsupported(fmt::format("it is kept as {}", ToString(part.view.type.dtype)));
   }
   if (entry.pieces != nullptr) return unsupported("it lies in several pieces");
-  if (entry.nf4 != nullptr) return unsupported("it is stored as nf4");
+  if (entry.quantised != nullptr) {
+    return unsupported(fmt::format("it is stored as {}", ToString(entry.quantised->format())));
+  }
   const std::optional<int64_t> place = entry.file->PlaceOf(tensor.name);
   if (!place) return unsupported("its elements are in another order there");
   if (!part.is_one_run()) {

@@ -10,9 +10,10 @@
 
 #include "format/checksum.h"
 #include "format/json.h"
-#include "format/mxfp4_tensor.h"
+#include "format/open_quantised.h"
 #include "format/open_tensor_file.h"
 #include "format/quoted.h"
+#include "format/stacked_tensor.h"
 
 namespace temper {
 namespace {
@@ -204,58 +205,26 @@ std::string ModelWeights::ListedIn(const std::string& name) const {
   return it == listed_.end() ? "" : it->second;
 }
 
-// The tensors of each weight that bitsandbytes has quantised become one, and so do those of each stack in MXFP4.
+// The tensors of each weight in a quantised format become one.
 Status ModelWeights::CollectQuantised() {
-  std::vector<Entry> stacks;
+  const auto find = [this](const std::string& name) {
+    const Entry found = Find(name);
+    return QuantisedTensor::Part{found.file, found.tensor};
+  };
+  std::set<const StoredTensor*> parts;
   for (const Entry& e : entries_) {
-    if (!e.tensor->name.ends_with(Mxfp4Tensor::kBlocks)) continue;
-    const std::string name =
-        e.tensor->name.substr(0, e.tensor->name.size() - std::string_view(Mxfp4Tensor::kBlocks).size());
-    const Entry scales = Find(name + Mxfp4Tensor::kScales);
-    if (scales.tensor == nullptr || e.tensor->dtype != FindStoredDType("U8")) continue;
-    auto t = std::make_unique<InPieces>();
-    t->pieces = {{e.file, e.tensor, {}}, {scales.file, scales.tensor, {}}};
-    TEMPER_ASSIGN_OR_RETURN(t->whole, Mxfp4Tensor::WholeOf(name, {e.file, e.tensor}, {scales.file, scales.tensor}));
-    stacks.push_back({e.file, &t->whole, &t->pieces});
-    in_pieces_.push_back(std::move(t));
+    TEMPER_ASSIGN_OR_RETURN(auto weight, OpenQuantised({e.file, e.tensor}, find));
+    if (weight == nullptr) continue;
+    for (const QuantisedTensor::Part& part : weight->parts()) parts.insert(part.tensor);
+    quantised_.push_back(std::move(weight));
   }
-  if (!stacks.empty()) {
-    std::set<const StoredTensor*> parts;
-    for (const Entry& stack : stacks) parts.insert({stack.pieces->front().stored, stack.pieces->back().stored});
-    std::erase_if(entries_, [&](const Entry& e) { return parts.contains(e.tensor); });
-    entries_.insert(entries_.end(), stacks.begin(), stacks.end());
-    std::sort(entries_.begin(), entries_.end(),
-              [](const Entry& a, const Entry& b) { return a.tensor->name < b.tensor->name; });
+  if (quantised_.empty()) return OkStatus();
+  std::erase_if(entries_, [&](const Entry& e) { return parts.contains(e.tensor); });
+  for (const auto& weight : quantised_) {
+    entries_.push_back({.file = weight->parts().front().file, .tensor = &weight->whole(), .quantised = weight.get()});
   }
-  std::vector<std::string> hidden;
-  for (const Entry& e : entries_) {
-    const std::string& name = e.tensor->name;
-    if (const size_t at = name.find(".quant_state.bitsandbytes__");
-        at != name.npos && !name.ends_with(Nf4Tensor::kState)) {
-      return Unsupported(
-          fmt::format("{}: tensor {} is quantised as {}; bitsandbytes' nf4 is read: use the original weights",
-                      e.file->path(), Quoted(name.substr(0, at)), Quoted(name.substr(at + 1))));
-    }
-    if (!name.ends_with(Nf4Tensor::kState)) continue;
-    const std::string weight = name.substr(0, name.size() - std::string_view(Nf4Tensor::kState).size());
-    TEMPER_ASSIGN_OR_RETURN(auto nf4, Nf4Tensor::Open(weight, [this](const std::string& part) {
-                              const Entry found = Find(part);
-                              return Nf4Tensor::Stored{found.file, found.tensor};
-                            }));
-    nf4_.push_back(std::move(nf4));
-    for (const char* end : {".absmax", ".nested_absmax", ".nested_quant_map", ".quant_map", Nf4Tensor::kState}) {
-      hidden.push_back(weight + end);
-    }
-  }
-  if (nf4_.empty()) return OkStatus();
-  std::sort(hidden.begin(), hidden.end());
-  std::erase_if(entries_,
-                [&](const Entry& e) { return std::binary_search(hidden.begin(), hidden.end(), e.tensor->name); });
-  for (const auto& nf4 : nf4_) {
-    const auto entry = std::lower_bound(entries_.begin(), entries_.end(), nf4->whole().name,
-                                        [](const Entry& e, const std::string& n) { return e.tensor->name < n; });
-    *entry = {.file = nf4->indices().file, .tensor = &nf4->whole(), .nf4 = nf4.get()};
-  }
+  std::sort(entries_.begin(), entries_.end(),
+            [](const Entry& a, const Entry& b) { return a.tensor->name < b.tensor->name; });
   return OkStatus();
 }
 
@@ -292,6 +261,7 @@ Result<ModelWeights> ModelWeights::OfPieces(Env& env, const std::string& path, c
 Status ModelWeights::StackMatrices(std::span<const FileTensor> tensors) {
   const auto is_here = [&](const std::string& name) { return Find(name).tensor != nullptr; };
   std::vector<std::unique_ptr<InPieces>> stacks;
+  std::vector<std::unique_ptr<StackedTensor>> of_quantised;
   std::set<std::string, std::less<>> hidden;
   for (const FileTensor& tensor : tensors) {
     std::vector<std::string> names = tensor.aliases;
@@ -311,6 +281,7 @@ Status ModelWeights::StackMatrices(std::span<const FileTensor> tensors) {
     const auto name = std::find_if(names.begin(), names.end(), has_some);
     if (name == names.end()) continue;
     auto stack = std::make_unique<InPieces>();
+    std::vector<const QuantisedTensor*> quantised;  // the pieces, if the first is
     stack->whole.name = *name;
     for (int d = 0; d < 3; ++d) stack->whole.dims.push_back(tensor.shape[d]);
     for (int64_t i = 0; i < tensor.shape[0]; ++i) {
@@ -325,7 +296,12 @@ Status ModelWeights::StackMatrices(std::span<const FileTensor> tensors) {
                           "again",
                           path_, Quoted(piece)));
         }
-        if (found.pieces != nullptr || found.nf4 != nullptr || (i + row > 0 && t->dtype != stack->whole.dtype)) {
+        const bool first = i + row == 0;
+        if (found.quantised != nullptr && (first || !quantised.empty())) quantised.push_back(found.quantised);
+        const bool as_others = found.quantised == nullptr
+                                   ? quantised.empty()
+                                   : !quantised.empty() && found.quantised->format() == quantised.front()->format();
+        if (found.pieces != nullptr || !as_others || (!first && t->dtype != stack->whole.dtype)) {
           return Unsupported(
               fmt::format("{}: tensor {} is {}, and those of other experts are not: use the original "
                           "weights",
@@ -344,9 +320,17 @@ Status ModelWeights::StackMatrices(std::span<const FileTensor> tensors) {
         hidden.insert(piece);
       }
     }
-    stacks.push_back(std::move(stack));
+    if (quantised.empty()) {
+      stacks.push_back(std::move(stack));
+    } else {
+      of_quantised.push_back(std::make_unique<StackedTensor>(*name, stack->whole.dims, std::move(quantised)));
+    }
   }
   std::erase_if(entries_, [&](const Entry& e) { return hidden.contains(e.tensor->name); });
+  for (auto& stack : of_quantised) {
+    entries_.push_back({.file = stack->parts().front().file, .tensor = &stack->whole(), .quantised = stack.get()});
+    quantised_.push_back(std::move(stack));
+  }
   for (auto& stack : stacks) {
     entries_.push_back({.file = stack->pieces.front().file,
                         .tensor = &stack->whole,
@@ -361,9 +345,8 @@ Status ModelWeights::StackMatrices(std::span<const FileTensor> tensors) {
 
 Status ModelWeights::Entry::ReadElementsAs(int64_t first, DType target, std::span<std::byte> out,
                                            std::span<std::byte> staging) const {
-  if (nf4 != nullptr) return nf4->ReadElementsAs(first, target, out);
+  if (quantised != nullptr) return quantised->ReadElementsAs(first, target, out);
   if (pieces == nullptr) return file->ReadElementsAs(tensor->name, first, target, out, staging);
-  if (const auto mxfp4 = Mxfp4Tensor::Of(*this)) return mxfp4->ReadElementsAs(first, target, out);
   const int64_t size = SizeOf(target), end = first + static_cast<int64_t>(out.size()) / size;
   const std::vector<int64_t>& dims = tensor->dims;
   // A stack has thousands of pieces: begin at the first that reaches element `first`.

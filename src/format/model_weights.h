@@ -1,7 +1,6 @@
 // ModelWeights: the tensors of a Hugging Face model or adapter folder, whether they are stored in one file or in
-// shards. It reads only headers; data is read tensor by tensor through TensorFile. A weight that bitsandbytes has
-// quantised to nf4 is one tensor here: the matrix that it dequantises to. So is a stack in MXFP4
-// (format/mxfp4_tensor.h), whose pieces are its blocks and its scales.
+// shards. It reads only headers; data is read tensor by tensor through TensorFile. A weight in a quantised format
+// is one tensor here: what it dequantises to (format/quantised_tensor.h).
 //
 // Thread rule: const methods may be called from any thread at once.
 #pragma once
@@ -13,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-#include "format/nf4_tensor.h"
+#include "format/quantised_tensor.h"
 #include "format/tensor_file.h"
 #include "format/weight_source.h"
 
@@ -43,11 +42,11 @@ class ModelWeights {
     const StoredTensor* tensor = nullptr;        // the whole tensor; for one in pieces begin and end give only its size
     const std::vector<Piece>* pieces = nullptr;  // null if the tensor is stored whole in `file`
     bool pieces_in_order = false;                // sorted by begin[0]; a piece ends where the next begins
-    const Nf4Tensor* nf4 = nullptr;              // set if it is stored as that; `tensor` is then what it dequantises to
+    const QuantisedTensor* quantised = nullptr;  // set if it is stored so; `tensor` is then what it dequantises to
 
     // Its offset in `file`: readers that follow the disk's order sort by it.
     int64_t begin() const {
-      if (nf4 != nullptr) return nf4->indices().tensor->begin;
+      if (quantised != nullptr) return quantised->parts().front().tensor->begin;
       return pieces == nullptr ? tensor->begin : pieces->front().stored->begin;
     }
     // As TensorFile::ReadElementsAs, however the elements are stored; reads only the pieces it needs.
@@ -79,7 +78,7 @@ class ModelWeights {
 
   // Makes stacks of those of `tensors` whose matrices this folder has in tensors of their own
   // (FileTensor::matrices_as): such a stack is a tensor in pieces from then on. Errors: kCorrupt where some of its
-  // matrices are missing or of another shape, kUnsupported where they are of several types, or quantised.
+  // matrices are missing or of another shape, kUnsupported where they are of several types or formats.
   Status StackMatrices(std::span<const FileTensor> tensors);
 
   const std::string& path() const { return path_; }  // as given to Open
@@ -119,7 +118,7 @@ class ModelWeights {
     std::vector<std::unique_ptr<StoredTensor>> matrices;  // pieces of a stack, as boxes of it
   };
   std::vector<std::unique_ptr<InPieces>> in_pieces_;
-  std::vector<std::unique_ptr<Nf4Tensor>> nf4_;  // entries point at them
+  std::vector<std::unique_ptr<QuantisedTensor>> quantised_;  // entries point at them
   std::vector<Entry> entries_;
   std::map<std::string, std::string> listed_;  // by the index
   std::vector<std::string> notices_;

@@ -69,9 +69,10 @@ TEST(Mxfp4Tensor, AStackIsOneTensorOfMatricesInByOut) {
 TEST(Mxfp4Tensor, ItsTransposeIsReadAsTheFileHasIt) {
   const ScratchFolder folder;
   const ModelWeights weights = Write(folder.path());
-  const auto stack = Mxfp4Tensor::Of(weights.Find("x"));
-  ASSERT_TRUE(stack.has_value());
-  EXPECT_FALSE(Mxfp4Tensor::Of(weights.Find("a")).has_value());
+  const QuantisedTensor* const stack = weights.Find("x").quantised;
+  ASSERT_NE(stack, nullptr);
+  EXPECT_EQ(weights.Find("a").quantised, nullptr);
+  EXPECT_EQ(stack->format(), ElementFormat::Mxfp4());
   EXPECT_EQ(stack->bytes(), Bytes{192 + 12});
   for (const int64_t first : {0, 1, 31, 33, 190}) {
     std::vector<float> run(static_cast<size_t>(kMatrices * kOuts * kIns - first));
@@ -89,7 +90,9 @@ TEST(Mxfp4Tensor, BlocksAndScalesThatDoNotFitAreNamed) {
   const ScratchFolder folder;
   const ModelWeights weights = Write(folder.path());
   const TensorFile& file = *weights.files().front();
-  const auto whole = Mxfp4Tensor::WholeOf("x", {&file, &blocks}, {&file, &scales});
+  const auto whole = Mxfp4Tensor::Open({&file, &blocks}, [&](const std::string& name) {
+    return name == scales.name ? QuantisedTensor::Part{&file, &scales} : QuantisedTensor::Part();
+  });
   ASSERT_FALSE(whole.ok());
   EXPECT_EQ(whole.status().code(), StatusCode::kCorrupt);
   for (const char* said : {"model.safetensors", "x_blocks", "x_scales", "[2, 3, 3]"}) {

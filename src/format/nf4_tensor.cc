@@ -15,13 +15,14 @@ namespace {
 
 constexpr int64_t kMostColumns = 1 << 24, kMostRows = 1 << 24;  // no product overflows
 constexpr int64_t kMostState = 64 << 10;                        // bytes; real ones have 200
+constexpr char kState[] = ".quant_state.bitsandbytes__nf4";
 
-Status Damaged(const Nf4Tensor::Stored& at, const std::string& what) {
+Status Damaged(const QuantisedTensor::Part& at, const std::string& what) {
   return Corrupt(fmt::format("{}: tensor {} {}: get the model again, or the original weights", at.file->path(),
                              Quoted(at.tensor->name), what));
 }
 
-Result<std::vector<float>> ReadFloats(const Nf4Tensor::Stored& stored, int64_t elements) {
+Result<std::vector<float>> ReadFloats(const QuantisedTensor::Part& stored, int64_t elements) {
   const auto type = stored.tensor->type();
   if (!type.ok() || type->dtype != DType::kF32 || stored.tensor->elements() != elements) {
     return Damaged(stored, fmt::format("is {}, not {} numbers of F32", stored.tensor->ToString(), elements));
@@ -40,12 +41,23 @@ const StoredDType* DTypeNamed(const Json& name) {
 
 }  // namespace
 
-Result<std::unique_ptr<Nf4Tensor>> Nf4Tensor::Open(const std::string& name,
-                                                   const std::function<Stored(const std::string&)>& find) {
+Result<std::unique_ptr<QuantisedTensor>> Nf4Tensor::Open(const Part& part, const FindPart& find) {
+  const std::string& name = part.tensor->name;
+  const size_t at = name.find(".quant_state.bitsandbytes__");
+  if (at == name.npos) return std::unique_ptr<QuantisedTensor>();
+  if (!name.ends_with(kState)) {
+    return Unsupported(
+        fmt::format("{}: tensor {} is quantised as {}; bitsandbytes' nf4 is read: use the original weights",
+                    part.file->path(), Quoted(name.substr(0, at)), Quoted(name.substr(at + 1))));
+  }
+  return OpenNamed(name.substr(0, name.size() - std::string_view(kState).size()), part, find);
+}
+
+Result<std::unique_ptr<QuantisedTensor>> Nf4Tensor::OpenNamed(const std::string& name, const Part& state,
+                                                              const FindPart& find) {
   std::unique_ptr<Nf4Tensor> t(new Nf4Tensor);
-  const Stored state = find(name + kState);
-  const auto require = [&](const char* end) -> Result<Stored> {
-    const Stored stored = find(name + end);
+  const auto require = [&](const char* end) -> Result<Part> {
+    const Part stored = find(name + end);
     if (stored.tensor != nullptr) return stored;
     if (end == std::string_view(".nested_absmax")) {
       return Unsupported(
@@ -56,21 +68,23 @@ Result<std::unique_ptr<Nf4Tensor>> Nf4Tensor::Open(const std::string& name,
     return Damaged(state, fmt::format("belongs to {}{}, which is missing", name, end));
   };
   t->whole_.name = name;
-  TEMPER_ASSIGN_OR_RETURN(t->indices_, require(""));
-  TEMPER_ASSIGN_OR_RETURN(t->absmax_, require(".absmax"));
-  TEMPER_ASSIGN_OR_RETURN(const Stored scales, require(".nested_absmax"));
-  TEMPER_ASSIGN_OR_RETURN(const Stored numbers, require(".quant_map"));
-  TEMPER_ASSIGN_OR_RETURN(const Stored absmax_numbers, require(".nested_quant_map"));
+  for (const char* end : {"", ".absmax", ".nested_absmax", ".quant_map", ".nested_quant_map"}) {
+    TEMPER_ASSIGN_OR_RETURN(const Part found, require(end));
+    t->parts_.push_back(found);
+  }
+  t->parts_.push_back(state);
+  const Part &indices = t->parts_[0], &absmax = t->parts_[1], &scales = t->parts_[2], &numbers = t->parts_[3],
+             &absmax_numbers = t->parts_[4];
   TEMPER_RETURN_IF_ERROR(t->ReadState(state));
 
   const int64_t elements = t->whole_.elements(), blocks = (elements + kNf4Block - 1) / kNf4Block;
-  if (t->indices_.tensor->bytes().v != (elements + 1) / 2) {
-    return Damaged(t->indices_, fmt::format("has {} bytes, not 4 bits for each of the {} elements of its quant_state",
-                                            t->indices_.tensor->bytes().v, elements));
+  if (indices.tensor->bytes().v != (elements + 1) / 2) {
+    return Damaged(indices, fmt::format("has {} bytes, not 4 bits for each of the {} elements of its quant_state",
+                                        indices.tensor->bytes().v, elements));
   }
-  if (t->absmax_.tensor->bytes().v != blocks) {
-    return Damaged(t->absmax_, fmt::format("has {} bytes, not one for each of {} blocks of {} elements",
-                                           t->absmax_.tensor->bytes().v, blocks, kNf4Block));
+  if (absmax.tensor->bytes().v != blocks) {
+    return Damaged(absmax, fmt::format("has {} bytes, not one for each of {} blocks of {} elements",
+                                       absmax.tensor->bytes().v, blocks, kNf4Block));
   }
   TEMPER_ASSIGN_OR_RETURN(t->scales_, ReadFloats(scales, (blocks + kNf4Group - 1) / kNf4Group));
   for (const float scale : t->scales_) {
@@ -83,10 +97,10 @@ Result<std::unique_ptr<Nf4Tensor>> Nf4Tensor::Open(const std::string& name,
   if (!std::equal(nested_map.begin(), nested_map.end(), usual.begin())) {
     return Damaged(absmax_numbers, "does not hold bitsandbytes' dynamic map");
   }
-  return t;
+  return std::unique_ptr<QuantisedTensor>(std::move(t));
 }
 
-Status Nf4Tensor::ReadState(const Stored& state) {
+Status Nf4Tensor::ReadState(const Part& state) {
   if (state.tensor->bytes().v > kMostState) return Damaged(state, "is too long");
   std::string text(static_cast<size_t>(state.tensor->bytes().v), '\0');
   TEMPER_RETURN_IF_ERROR(
@@ -130,7 +144,7 @@ Status Nf4Tensor::ReadIndices(int64_t first, std::span<uint8_t> out) const {
   const int64_t end = first + std::ssize(out);
   for (int64_t byte = first / 2; 2 * byte < end; byte += kAtOnce) {
     const auto part = std::span(pairs).first(static_cast<size_t>(std::min(kAtOnce, (end + 1) / 2 - byte)));
-    TEMPER_RETURN_IF_ERROR(indices_.file->ReadRange(indices_.tensor->name, byte, part));
+    TEMPER_RETURN_IF_ERROR(indices().file->ReadRange(indices().tensor->name, byte, part));
     for (int64_t i = std::max(first, 2 * byte); i < std::min(end, 2 * (byte + kAtOnce)); ++i) {
       const auto pair = static_cast<int>(part[static_cast<size_t>(i / 2 - byte)]);
       out[static_cast<size_t>(i - first)] = static_cast<uint8_t>(i % 2 == 0 ? pair >> 4 : pair & 15);
@@ -140,12 +154,40 @@ Status Nf4Tensor::ReadIndices(int64_t first, std::span<uint8_t> out) const {
 }
 
 Result<Nf4Absmaxes> Nf4Tensor::ReadAbsmaxes() const {
-  Nf4Absmaxes all{.indices = std::vector<uint8_t>(static_cast<size_t>(absmax_.tensor->bytes().v)),
+  Nf4Absmaxes all{.indices = std::vector<uint8_t>(static_cast<size_t>(absmax().tensor->bytes().v)),
                   .scales = scales_,
                   .mean = mean_};
   TEMPER_RETURN_IF_ERROR(
-      absmax_.file->ReadTensor(absmax_.tensor->name, std::as_writable_bytes(std::span(all.indices))));
+      absmax().file->ReadTensor(absmax().tensor->name, std::as_writable_bytes(std::span(all.indices))));
   return all;
+}
+
+// Reads the absmaxes of the whole tensor once.
+class Nf4Tensor::Reader : public QuantisedTensor::Rows {
+ public:
+  explicit Reader(const Nf4Tensor& tensor) : t_(tensor) {}
+
+  Status Read(int64_t first, int64_t count, int64_t begin, int64_t columns, std::byte* out) override {
+    if (absmaxes_.indices.empty()) {
+      TEMPER_ASSIGN_OR_RETURN(absmaxes_, t_.ReadAbsmaxes());
+    }
+    row_.resize(static_cast<size_t>(columns));
+    for (int64_t r = first; r < first + count; ++r, out += Nf4RowBytes(columns)) {
+      const int64_t at = r * t_.whole_.dims[1] + begin;
+      TEMPER_RETURN_IF_ERROR(t_.ReadIndices(at, row_));
+      WriteNf4Row(row_, at, absmaxes_, out);
+    }
+    return OkStatus();
+  }
+
+ private:
+  const Nf4Tensor& t_;
+  Nf4Absmaxes absmaxes_;
+  std::vector<uint8_t> row_;
+};
+
+std::unique_ptr<QuantisedTensor::Rows> Nf4Tensor::OpenRows() const {
+  return std::make_unique<Reader>(*this);
 }
 
 Status Nf4Tensor::ReadElementsAs(int64_t first, DType target, std::span<std::byte> out) const {
@@ -160,8 +202,8 @@ Status Nf4Tensor::ReadElementsAs(int64_t first, DType target, std::span<std::byt
     const int64_t n = std::min(kAtOnce, end - begin), block = begin / kNf4Block;
     const int64_t blocks = (begin + n - 1) / kNf4Block - block + 1;
     TEMPER_RETURN_IF_ERROR(ReadIndices(begin, std::span(indices).first(static_cast<size_t>(n))));
-    TEMPER_RETURN_IF_ERROR(
-        absmax_.file->ReadRange(absmax_.tensor->name, block, std::span(of_absmax).first(static_cast<size_t>(blocks))));
+    TEMPER_RETURN_IF_ERROR(absmax().file->ReadRange(absmax().tensor->name, block,
+                                                    std::span(of_absmax).first(static_cast<size_t>(blocks))));
     for (int64_t i = 0; i < n; ++i) {
       const int64_t b = (begin + i) / kNf4Block;
       const auto index = static_cast<uint8_t>(of_absmax[b - block]);

@@ -22,7 +22,7 @@ TEST(Nf4Tensor, DequantisesToTheBitsOfBitsandbytes) {
   for (const auto& [name, type] :
        {std::pair{"whole", "BF16[40, 448]"}, {"crossing", "BF16[7, 93]"}, {"even", "BF16[7, 96]"}}) {
     const ModelWeights::Entry entry = files->Find(std::string(name) + ".weight");
-    ASSERT_NE(entry.nf4, nullptr);
+    ASSERT_NE(entry.quantised, nullptr);
     EXPECT_EQ(entry.tensor->ToString(), type);
     std::vector<bf16> values(static_cast<size_t>(entry.tensor->elements()));
     ASSERT_TRUE(entry.ReadElementsAs(0, DType::kBF16, std::as_writable_bytes(std::span(values))).ok());

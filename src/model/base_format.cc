@@ -7,6 +7,7 @@
 #include "format/trained_copy.h"
 #include "graph/named_ops.h"
 #include "model/forward.h"
+#include "model/quantisation_config.h"
 
 namespace temper {
 namespace {
@@ -16,17 +17,13 @@ int WeightInput(Op op) {
   return op == Op::kEmbedding ? 0 : 1;
 }
 
-bool IsOf(const LinearModule& stack, const std::vector<std::string>& modules) {
-  const std::string module = stack.path.substr(0, stack.path.rfind('.'));
-  return std::find(modules.begin(), modules.end(), module) != modules.end();
-}
-
 // Which weights change, and to which format.
 std::map<std::string, ElementFormat> Changes(const BaseFormat& base, const std::vector<LinearModule>& modules,
                                              const Graph& graph) {
   std::map<std::string, ElementFormat> formats;
   for (const LinearModule& module : modules) {
-    if (module.is_parameter && (module.matrices == 0 || IsOf(module, base.other_experts))) continue;
+    if (module.is_parameter && module.matrices == 0) continue;
+    if (!module.is_head && IsLeft(module, module.matrices > 0 ? base.experts_left : base.modules_left)) continue;
     const std::optional<ElementFormat>& format = module.matrices > 0 ? base.experts
                                                  : module.is_head    ? base.embedding
                                                                      : base.modules;
@@ -48,6 +45,20 @@ std::optional<ElementFormat> ExpertsFormat(const ModelFacts& facts, std::optiona
   if (!facts.experts_format) return modules;
   const bool kept = facts.experts_format->quantised() && facts.experts_format->compute() == dtype;
   return kept ? facts.experts_format : std::nullopt;
+}
+
+BaseFormat BaseFormatOf(const ModelFacts& facts, std::optional<ElementFormat> modules,
+                        std::optional<ElementFormat> embedding, DType dtype, bool dequantised_first) {
+  BaseFormat base = {.modules = modules,
+                     .embedding = embedding,
+                     .experts = ExpertsFormat(facts, modules, dtype),
+                     .experts_left = facts.not_converted,
+                     .dequantised_first = dequantised_first};
+  if (!modules && facts.modules_format && facts.modules_format->compute() == dtype) {
+    base.modules = facts.modules_format;
+    base.modules_left = facts.not_converted;
+  }
+  return base;
 }
 
 void KeepBaseAs(const BaseFormat& base, const std::vector<LinearModule>& modules, Graph* graph) {

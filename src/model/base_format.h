@@ -20,8 +20,9 @@ namespace temper {
 struct BaseFormat {
   std::optional<ElementFormat> modules;    // of linear modules but the head; nullopt: as they are computed
   std::optional<ElementFormat> embedding;  // of the token embedding and the head
-  std::optional<ElementFormat> experts;    // of the matrices of experts, but for those of modules of these names
-  std::vector<std::string> other_experts = {};
+  std::optional<ElementFormat> experts;    // of the matrices of experts
+  // Modules that stay as computed (IsLeft in model/quantisation_config.h): linear ones, and those of experts.
+  std::vector<std::string> modules_left = {}, experts_left = {};
   // For devices whose libraries multiply only the type that is computed in: products first write all of a weight's
   // numbers to scratch. false: kernels dequantise the pieces that they pack.
   bool dequantised_first = false;
@@ -31,6 +32,11 @@ struct BaseFormat {
 // say of experts counts first: those in MXFP4 stay so where that is computed, and those that bitsandbytes has left as
 // they were stay as computed.
 std::optional<ElementFormat> ExpertsFormat(const ModelFacts& facts, std::optional<ElementFormat> modules, DType dtype);
+
+// That of a model's base, computed in `dtype`. `modules`, `embedding`: as they are asked for; where nothing is asked
+// for linear modules stay as files have them, if that is computed in `dtype`.
+BaseFormat BaseFormatOf(const ModelFacts& facts, std::optional<ElementFormat> modules,
+                        std::optional<ElementFormat> embedding, DType dtype, bool dequantised_first);
 
 // REQUIRES: `base` is computed in the graph's type; none of the weights is trained.
 void KeepBaseAs(const BaseFormat& base, const std::vector<LinearModule>& modules, Graph* graph);

@@ -238,7 +238,7 @@ Result<DecoderSpec> ReadDecoder(const Json& config, std::string architecture, co
   MlpSpec mlp;
   ModelFacts& f = s.facts;
   f.architecture = std::move(architecture);
-  if (IsStoredAsNf4(config)) f.experts_format = DType::kBF16;
+  ReadStoredFormat(config, /*has_stored_experts=*/false, &f);
   TEMPER_ASSIGN_OR_RETURN(f.vocab, IntOr(config, "vocab_size", defaults.vocab, where));
   TEMPER_ASSIGN_OR_RETURN(s.hidden, IntOr(config, keys.hidden, defaults.hidden, where));
   TEMPER_ASSIGN_OR_RETURN(const int64_t blocks, IntOr(config, keys.blocks, defaults.blocks, where));

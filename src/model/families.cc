@@ -126,7 +126,9 @@ Result<std::unique_ptr<Model>> ReadWith(const Family& family, const Json& config
   if (!by_layer && config.contains("per_layer_config") && !config["per_layer_config"].is_null()) {
     return Unsupported(where + ": per_layer_config (sizes that differ by layer) is not supported");
   }
-  return family.read(config, where);
+  TEMPER_ASSIGN_OR_RETURN(auto model, family.read(config, where));
+  TEMPER_RETURN_IF_ERROR(CheckFormatIsRead(config, model->facts(), where));
+  return model;
 }
 
 Result<std::unique_ptr<Model>> ReadMultimodal(const Family& family, const Json& config, const std::string& where) {

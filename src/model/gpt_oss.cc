@@ -7,7 +7,7 @@
 
 #include "model/families.h"
 #include "model/mixture.h"
-#include "model/mxfp4_experts.h"
+#include "model/quantisation_config.h"
 
 namespace temper {
 
@@ -50,9 +50,8 @@ Result<std::unique_ptr<Model>> ReadGptOss(const Json& given, const std::string& 
   if (!(experts.clamp > 0)) {
     return Corrupt(fmt::format("{}: swiglu_limit is {}, should be positive", where, experts.clamp));
   }
-  if (HasMxfp4Experts(config)) {
-    s.facts.experts_format = ElementFormat::Mxfp4();
-    s.facts.other_experts = ModulesNotInMxfp4(config);
+  ReadStoredFormat(config, /*has_stored_experts=*/true, &s.facts);
+  if (s.facts.experts_format == ElementFormat::Mxfp4()) {
     s.facts.training_notes.push_back(
         fmt::format("{}: the files hold experts in MXFP4, as which memory has them where dtype is bf16; f32 takes 7.5 "
                     "times as much",

@@ -218,7 +218,7 @@ TEST(MixtureConfig, ExpertsAreKeptAsBaseDtypeOrTheFilesSay) {
     EXPECT_EQ(format(*model, base, DType::kF32), none);
   }
   Graph forward = model->Forward({.dtype = DType::kBF16, .tokens = 8, .row = 8});
-  KeepBaseAs({.experts = mxfp4, .other_experts = model->facts().other_experts}, model->modules(), &forward);
+  KeepBaseAs({.experts = mxfp4, .experts_left = model->facts().not_converted}, model->modules(), &forward);
   for (ValueId id = 0; id < forward.num_values(); ++id) {
     const Value& v = forward.value(id);
     if (v.role != Role::kWeight) continue;

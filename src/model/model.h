@@ -38,9 +38,10 @@ struct ModelFacts {
   bool experts_in_all_blocks = false;
   bool balanced_by_bias = false;    // files have what balances experts; no loss does
   double router_aux_loss_coef = 0;  // of the loss that balances them, where config.json asks for it
-  // What quantization_config says of the experts in files, if there is one: a quantised format, or that of the others.
-  std::optional<ElementFormat> experts_format;
-  std::vector<std::string> other_experts = {};  // modules that it does not hold for
+  // What quantization_config says of linear modules in files, the head aside: a quantised format; of experts a
+  // quantised format or, where it leaves them, that of numbers.
+  std::optional<ElementFormat> modules_format, experts_format;
+  std::vector<std::string> not_converted = {};  // modules that neither holds for (IsLeft, quantisation_config.h)
   // Notes for the user: settings of config.json that affect training, and whether they are applied.
   std::vector<std::string> training_notes;
 };

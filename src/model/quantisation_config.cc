@@ -1,39 +1,118 @@
 #include "model/quantisation_config.h"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "format/json.h"
-#include "model/mxfp4_experts.h"
+#include "format/quoted.h"
+#include "tensor/format_rule.h"
 
 namespace temper {
+namespace {
 
-bool IsStoredAsNf4(const Json& config) {
+// Null where there is none.
+const Json* QuantisationOf(const Json& config) {
   const auto it = config.find("quantization_config");
-  return it != config.end() && !it->is_null() && !HasMxfp4Experts(config);
+  return it == config.end() || it->is_null() ? nullptr : &*it;
 }
 
+Json ValueOf(const Json& object, std::string_view key) {
+  const auto it = object.is_object() ? object.find(key) : object.end();
+  return it == object.end() ? Json() : *it;
+}
+
+// Of those that files have, the one that quantization_config names; null if none is.
+const FormatRule* NamedRule(const Json& config) {
+  const Json* const q = QuantisationOf(config);
+  if (q == nullptr) return nullptr;
+  for (const FormatRule* rule : FormatRules()) {
+    if (rule->stored != nullptr && ValueOf(*q, "quant_method") == rule->stored->method) return rule;
+  }
+  return nullptr;
+}
+
+// "bitsandbytes (nf4)", ...
+std::vector<std::string> MethodsThatAreRead() {
+  std::vector<std::string> methods;
+  for (const FormatRule* rule : FormatRules()) {
+    if (rule->stored == nullptr) continue;
+    methods.push_back(fmt::format("{} ({})", rule->stored->method, rule->title));
+  }
+  return methods;
+}
+
+constexpr char kRemedy[] = "use the original weights, with base_dtype: nf4 or int8 for less memory";
+
+// modules_to_not_convert, under either of its names.
+Json LeftBy(const Json& quantisation) {
+  const Json names = ValueOf(quantisation, "modules_to_not_convert");
+  return names.is_array() ? names : ValueOf(quantisation, "ignored_layers");
+}
+
+}  // namespace
+
 void TakeQuantisation(const Json& config, Json* text) {
-  const auto it = config.find("quantization_config");
-  if (it != config.end() && !it->is_null()) (*text)["quantization_config"] = *it;
+  if (const Json* const q = QuantisationOf(config)) (*text)["quantization_config"] = *q;
 }
 
 Status CheckQuantisation(const Json& config, const std::string& where) {
-  if (!IsStoredAsNf4(config)) return OkStatus();
-  const Json& q = config["quantization_config"];
-  for (const auto& [key, read] : {std::pair<const char*, Json>{"quant_method", "bitsandbytes"},
-                                  {"load_in_4bit", true},
-                                  {"bnb_4bit_quant_type", "nf4"},
-                                  {"bnb_4bit_use_double_quant", true}}) {
-    const Json found = q.is_object() && q.contains(key) ? q[key] : Json();
-    if (found == read) continue;
+  const Json* const q = QuantisationOf(config);
+  if (q == nullptr) return OkStatus();
+  const FormatRule* const rule = NamedRule(config);
+  if (rule == nullptr) {
+    return Unsupported(fmt::format("{}: quantization_config has quant_method: {}, and {} are read: {}", where,
+                                   DumpJson(ValueOf(*q, "quant_method")).substr(0, 40),
+                                   fmt::join(MethodsThatAreRead(), ", "), kRemedy));
+  }
+  for (const FormatKey& key : rule->stored->keys) {
+    const Json found = ValueOf(*q, key.key);
+    if (found == *ParseJson(std::string(key.value), "") || (key.may_miss && found.is_null())) continue;
+    return Unsupported(fmt::format("{}: quantization_config has {}: {}, but of {} models those with {} are read: {}",
+                                   where, key.key, DumpJson(found).substr(0, 40), rule->stored->method, key.value,
+                                   kRemedy));
+  }
+  if (rule->stored->of_experts) return OkStatus();  // whose modules are named whole
+  for (const Json& name : LeftBy(*q)) {
+    const std::string text = name.is_string() ? name.get<std::string>() : "";
+    const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+      return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '.';
+    });
+    if (plain) continue;
     return Unsupported(fmt::format(
-        "{}: quantization_config has {}: {}, but of quantised models those with {} are read (and experts of "
-        "gpt_oss in mxfp4): use the original weights, with base_dtype: nf4 or int8 for less memory",
-        where, key, DumpJson(found).substr(0, 40), DumpJson(read)));
+        "{}: modules_to_not_convert of quantization_config has {}, and names of modules are read: write the "
+        "names that it means",
+        where, Quoted(DumpJson(name))));
   }
   return OkStatus();
+}
+
+void ReadStoredFormat(const Json& config, bool has_stored_experts, ModelFacts* facts) {
+  const FormatRule* const rule = NamedRule(config);
+  if (rule == nullptr || rule->stored->of_experts != has_stored_experts) return;
+  const StoredFormat& stored = *rule->stored;
+  const ElementFormat format = FormatWith(*rule);
+  if (!stored.of_experts) facts->modules_format = format;
+  facts->experts_format = stored.leaves_experts ? ElementFormat(DType::kBF16) : format;
+  for (const Json& name : LeftBy(*QuantisationOf(config))) {
+    if (name.is_string()) facts->not_converted.push_back(name.get<std::string>());
+  }
+}
+
+Status CheckFormatIsRead(const Json& config, const ModelFacts& facts, const std::string& where) {
+  const FormatRule* const rule = NamedRule(config);
+  if (rule == nullptr || !rule->stored->of_experts || facts.experts_format == FormatWith(*rule)) return OkStatus();
+  return Unsupported(fmt::format("{}: quantization_config has quant_method: {}, which is not read of {}: {}", where,
+                                 rule->stored->method, facts.architecture, kRemedy));
+}
+
+bool IsLeft(const LinearModule& module, std::span<const std::string> names) {
+  const std::string own = module.is_parameter ? module.path.substr(0, module.path.rfind('.')) : module.path;
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return own == name || own.starts_with(name + ".") || own.ends_with(name);
+  });
 }
 
 }  // namespace temper

@@ -1,19 +1,30 @@
-// The quantization_config that transformers writes into the config.json of a quantised model.
+// The quantization_config that transformers writes into the config.json of a quantised model. What is read, the rules
+// of formats say (StoredFormat in tensor/format_rule.h).
 #pragma once
 
+#include <span>
 #include <string>
 
 #include "base/status.h"
 #include "format/json.h"
+#include "model/model.h"
+#include "model/weight.h"
 
 namespace temper {
 
-// kUnsupported where config.json says that the weights are quantised in another way than bitsandbytes' nf4 with double
-// quantisation. `where` names the file in errors.
+// kUnsupported where config.json says that the weights are quantised in a way that is not read. `where` names the file
+// in errors.
 Status CheckQuantisation(const Json& config, const std::string& where);
-// Whether the linear modules of a model are stored so. REQUIRES: CheckQuantisation was OK.
-bool IsStoredAsNf4(const Json& config);
+// Sets what `config` says of the formats of linear modules and experts; `has_stored_experts`: of a format that experts
+// alone have (StoredFormat::of_experts), in families that are published so. REQUIRES: CheckQuantisation was OK.
+void ReadStoredFormat(const Json& config, bool has_stored_experts, ModelFacts* facts);
+// kUnsupported where experts are stored in such a format and the family, which has set `facts`, does not read it.
+Status CheckFormatIsRead(const Json& config, const ModelFacts& facts, const std::string& where);
 // Of a multimodal model: `text`, the configuration of its text model, says what `config` says, if that says anything.
 void TakeQuantisation(const Json& config, Json* text);
+
+// Whether one of these names of modules_to_not_convert means the module, or that of the parameter: its name, a module
+// that it lies in, or how its name ends, as in transformers (should_convert_module).
+bool IsLeft(const LinearModule& module, std::span<const std::string> names);
 
 }  // namespace temper

@@ -91,7 +91,7 @@ void PrintNextCommands(std::string out, const RunConfig& config, bool lora, bool
   const std::string& temper = ProgramName();  // as called: the lines are to be pasted
   std::string base;
   if (lora && config.model.base_dtype != BaseType::kAuto) {
-    base += fmt::format(" --base_dtype {}", config.model.base_dtype == BaseType::kInt8 ? "int8" : "nf4");
+    base += fmt::format(" --base_dtype {}", ToString(*FormatOf(config.model.base_dtype)));
   }
   if (lora && config.model.embedding_dtype != BaseType::kAuto) base += " --embedding_dtype int8";
   std::string next = "next:";

@@ -62,19 +62,17 @@ std::vector<OptionGroup> ModelOptions::Groups() {
 }
 
 Status ModelOptions::ResolveBase(const OpenedModel& model) {
-  TEMPER_ASSIGN_OR_RETURN(base_dtype, BaseTypeOf(base_dtype, model.stored_as_nf4()));
-  const auto& experts = model.model().facts().experts_format;
-  if (dtype == ComputeType::kAuto && experts && experts->quantised()) dtype = ComputeType::kBf16;
+  TEMPER_ASSIGN_OR_RETURN(base_dtype, BaseTypeOf(base_dtype, model.model().facts().modules_format));
+  const ModelFacts& facts = model.model().facts();
+  const bool quantised = facts.modules_format || (facts.experts_format && facts.experts_format->quantised());
+  if (dtype == ComputeType::kAuto && quantised) dtype = ComputeType::kBf16;
   TEMPER_RETURN_IF_ERROR(CheckKeptType("base_dtype", base_dtype, dtype));
   return CheckKeptType("embedding_dtype", embedding_dtype, dtype);
 }
 
 BaseFormat ModelOptions::Base(const ModelFacts& facts, const ProcessorChoice& processor) const {
-  return {.modules = FormatOf(base_dtype),
-          .embedding = FormatOf(embedding_dtype),
-          .experts = ExpertsFormat(facts, FormatOf(base_dtype), ResolvedDType(processor)),
-          .other_experts = facts.other_experts,
-          .dequantised_first = processor.on_gpu()};
+  return BaseFormatOf(facts, FormatOf(base_dtype), FormatOf(embedding_dtype), ResolvedDType(processor),
+                      processor.on_gpu());
 }
 
 DType ModelOptions::ResolvedDType(const ProcessorChoice& processor) const {

@@ -24,7 +24,7 @@ struct ModelOptions {
   RunConfig run;  // only `memory` counts: the limits of the tiers, as for training
 
   std::vector<OptionGroup> Groups();  // bound to this
-  // Sets base_dtype to what it is of this model, and dtype where its files have experts that are computed in bf16;
+  // Sets base_dtype to what it is of this model, and dtype where its files are quantised, which is computed in bf16;
   // checks that base and embedding can be kept as they are asked for.
   Status ResolveBase(const OpenedModel& model);
   // REQUIRES: base_dtype is resolved.

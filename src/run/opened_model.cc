@@ -16,12 +16,12 @@
 #include "data/tokenizer/load_tokenizer.h"
 #include "data/tokenizer/transformers_files.h"
 #include "format/checksum.h"
-#include "format/mxfp4_tensor.h"
 #include "format/python_json.h"
 #include "format/quoted.h"
 #include "model/families.h"
 #include "model/known_models.h"
 #include "model/quantisation_config.h"
+#include "tensor/format_rule.h"
 #include "train/transfer_progress.h"
 
 namespace temper {
@@ -103,7 +103,6 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
     TEMPER_ASSIGN_OR_RETURN(config, ParsePythonJson(opened.class_head_->config, config_path));
   }
   TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(config, config_path));
-  opened.stored_as_nf4_ = IsStoredAsNf4(config);
   TEMPER_ASSIGN_OR_RETURN(const bool tied, opened.FilesTieTheHead(config));
   if (tied != opened.model_->facts().tied) {
     for (const std::string& key : opened.model_->facts().tied_keys) config[Json::json_pointer(key)] = tied;
@@ -228,8 +227,7 @@ Status OpenedModel::OpenWeights() {
   TEMPER_ASSIGN_OR_RETURN(weights_, OpenModelWeights(*env_, folder(), tensors));
   for (const std::string& notice : weights_->notices()) LogWarning(notice);
   TEMPER_RETURN_IF_ERROR(CheckTensors(*weights_, tensors));
-  TEMPER_RETURN_IF_ERROR(CheckNf4());
-  TEMPER_RETURN_IF_ERROR(CheckMxfp4());
+  TEMPER_RETURN_IF_ERROR(CheckFormats());
   const ModelFacts& facts = model_->facts();
   const auto unused = UnusedTensors(*weights_, tensors, facts.ignored);
   if (facts.keeps_other_tensors) {
@@ -250,45 +248,36 @@ Status OpenedModel::OpenWeights() {
   return CheckAdapterBase(*weights_);
 }
 
-// Those that were left out would have to be quantised here.
-Status OpenedModel::CheckNf4() const {
-  if (!stored_as_nf4_) return OkStatus();
-  std::set<std::string> linear;
+// Those that were left out would have to be quantised here, which some formats cannot be.
+Status OpenedModel::CheckFormats() const {
+  const ModelFacts& facts = model_->facts();
+  std::map<std::string, const LinearModule*> modules;  // by the graph's name of a weight
   for (const LinearModule& m : model_->modules()) {
-    if (!m.is_head && !m.is_parameter) linear.insert(m.weights.begin(), m.weights.end());
+    if (m.is_head || (m.is_parameter && m.matrices == 0) || IsLeft(m, facts.not_converted)) continue;
+    for (const std::string& weight : m.weights) modules[weight] = &m;
   }
   for (const WeightDeclaration& w : model_->weights()) {
-    if (!linear.contains(w.name)) continue;
+    const auto module = modules.find(w.name);
+    if (module == modules.end()) continue;
+    const bool experts = module->second->matrices > 0;
+    const auto& format = experts ? facts.experts_format : facts.modules_format;
+    if (!format || !format->quantised()) continue;
+    const std::string_view title = RuleOf(*format).title;
     for (const FileTensor& tensor : w.source.tensors()) {
       const ModelWeights::Entry entry = FindTensor(*weights_, tensor);
-      if (entry.nf4 != nullptr && !w.source.transposed()) continue;
+      const bool as_said = entry.quantised != nullptr && entry.quantised->format() == *format;
+      if (as_said && entry.quantised->transposed() == w.source.transposed()) continue;
       const std::string place = fmt::format("{}: tensor {}", entry.file->path(), Quoted(entry.tensor->name));
-      if (entry.nf4 != nullptr) {
+      if (as_said) {
         return Unsupported(fmt::format(
-            "{} is nf4, and this family stores it transposed: use the original weights, with base_dtype: nf4", place));
+            "{} is {}, and this family stores it transposed: use the original weights, with base_dtype: nf4", place,
+            title));
       }
       return Unsupported(
-          fmt::format("{} is {}, but config.json says that linear modules are nf4, and all of them must be: "
-                      "use the original weights, with base_dtype: nf4",
-                      place, entry.tensor->ToString()));
-    }
-  }
-  return OkStatus();
-}
-
-Status OpenedModel::CheckMxfp4() const {
-  if (model_->facts().experts_format != ElementFormat::Mxfp4()) return OkStatus();
-  const std::vector<std::string>& others = model_->facts().other_experts;
-  for (const LinearModule& m : model_->modules()) {
-    const std::string module = m.path.substr(0, m.path.rfind('.'));
-    if (m.matrices == 0 || std::find(others.begin(), others.end(), module) != others.end()) continue;
-    for (const std::string& name : m.tensors) {
-      const ModelWeights::Entry entry = weights_->Find(name);
-      if (entry.tensor == nullptr || Mxfp4Tensor::Of(entry)) continue;
-      return Unsupported(
-          fmt::format("{}: tensor {} is {}, but config.json says that experts are in MXFP4: remove quantization_config "
-                      "from config.json if none are, or name this one's module in its modules_to_not_convert",
-                      entry.file->path(), Quoted(entry.tensor->name), entry.tensor->ToString()));
+          fmt::format("{} is {}, but config.json says that {} are in {}: use the original weights; or remove "
+                      "quantization_config from config.json if none are, or name this one's module in its "
+                      "modules_to_not_convert",
+                      place, entry.tensor->ToString(), experts ? "experts" : "linear modules", title));
     }
   }
   return OkStatus();

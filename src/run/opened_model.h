@@ -45,7 +45,6 @@ class OpenedModel {
   const ModelSource& source() const { return source_; }
   const std::optional<LoraConfig>& adapter() const { return adapter_; }
   const std::optional<ClassHead>& class_head() const { return class_head_; }
-  bool stored_as_nf4() const { return stored_as_nf4_; }  // the weights of its linear modules, by bitsandbytes
 
   // What the adapter changes; empty without one.
   Result<TrainableSet> AdapterSet() const;
@@ -64,7 +63,7 @@ class OpenedModel {
   Result<std::map<std::string, std::string>> FilesOfTemplate() const;
 
   // Opens the files of weights and adapter and checks, from their headers, that Load will find every tensor, that all
-  // linear modules are nf4 if the model is stored so, and its experts MXFP4, and that the adapter was trained on these
+  // linear modules and experts are in the format that config.json names, and that the adapter was trained on these
   // weights (a warning where the user chose the base).
   Status OpenWeights();
   // The place of a part of a weight in the files. Errors: as FindSlice. REQUIRES: OpenWeights was OK.
@@ -89,8 +88,8 @@ class OpenedModel {
 
  private:
   OpenedModel() = default;
-  Status CheckNf4() const;
-  Status CheckMxfp4() const;
+  // That files have in its format what config.json says is.
+  Status CheckFormats() const;
   // Of the weights, and the copies of them that adapters have, those that the folder's files have.
   std::vector<StoredWeight> InFiles(std::vector<StoredWeight> weights) const;
   Status FindAddedTemplates(const ModelChoice& choice);
@@ -105,7 +104,6 @@ class OpenedModel {
 
   Env* env_ = nullptr;
   ModelSource source_;
-  bool stored_as_nf4_ = false;
   std::optional<ClassHead> class_head_;
   bool base_chosen_ = false;  // the user named the adapter's base, rather than the adapter itself
   std::unique_ptr<Model> model_;

@@ -28,6 +28,9 @@ void ResolveType(const RunFacts& facts, ResolvedRun& run) {
     dtype = ComputeType::kBf16;
     run.notes["dtype"] = fmt::format("{}: {} is computed in bf16", base ? "base_dtype" : "embedding_dtype",
                                      ToString(base ? *base : *embedding));
+  } else if (dtype == ComputeType::kAuto && run.config.model.method == TrainMethod::kLora && facts.modules_format) {
+    dtype = ComputeType::kBf16;
+    run.notes["dtype"] = fmt::format("files in {} are computed in bf16", ToString(*facts.modules_format));
   } else if (dtype == ComputeType::kAuto && run.config.model.method == TrainMethod::kLora && facts.experts_format &&
              facts.experts_format->quantised()) {
     dtype = ComputeType::kBf16;
@@ -111,12 +114,14 @@ std::optional<ElementFormat> FormatOf(BaseType base) {
   return std::nullopt;
 }
 
-Result<BaseType> BaseTypeOf(BaseType asked, bool model_is_nf4) {
-  if (!model_is_nf4) return asked;
-  if (asked == BaseType::kInt8) {
-    return InvalidArgument("base_dtype is int8, but the model's files hold nf4: remove base_dtype");
+Result<BaseType> BaseTypeOf(BaseType asked, std::optional<ElementFormat> stored) {
+  for (const BaseType type : {BaseType::kInt8, BaseType::kNf4}) {
+    if (!stored || FormatOf(type) != stored) continue;
+    if (asked == BaseType::kAuto || asked == type) return type;
+    return InvalidArgument(fmt::format("base_dtype is {}, but the model's files hold {}: remove base_dtype",
+                                       ToString(*FormatOf(asked)), ToString(*stored)));
   }
-  return BaseType::kNf4;
+  return asked;
 }
 
 Status CheckKeptType(const char* setting, BaseType kept, ComputeType dtype) {
@@ -137,13 +142,13 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
   ResolvedRun run;
   run.config = config;
   RunConfig& c = run.config;
-  if (facts.model_is_nf4 && c.model.method == TrainMethod::kFull) {
-    return InvalidArgument(fmt::format(
-        "model {} is stored as nf4, which method: full cannot train: set method: lora, or give the original "
-        "weights",
-        c.model.model));
+  if (facts.modules_format && c.model.method == TrainMethod::kFull) {
+    return InvalidArgument(
+        fmt::format("model {} is stored as {}, which method: full cannot train: set method: lora, or give the original "
+                    "weights",
+                    c.model.model, ToString(*facts.modules_format)));
   }
-  TEMPER_ASSIGN_OR_RETURN(const BaseType base, BaseTypeOf(c.model.base_dtype, facts.model_is_nf4));
+  TEMPER_ASSIGN_OR_RETURN(const BaseType base, BaseTypeOf(c.model.base_dtype, facts.modules_format));
   if (base != c.model.base_dtype) run.notes["base_dtype"] = "as the model's files hold it";
   c.model.base_dtype = base;
   ResolveType(facts, run);

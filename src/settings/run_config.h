@@ -238,8 +238,9 @@ struct RunConfig {
 
 // nullopt: as they are computed.
 std::optional<ElementFormat> FormatOf(BaseType base);
-// How a base is kept: as asked, or as its files hold it, which another format is refused for.
-Result<BaseType> BaseTypeOf(BaseType asked, bool model_is_nf4);
+// How a base is kept: as asked, or as its files hold it (`stored`) in a format that can also be asked for, which
+// another one is refused for.
+Result<BaseType> BaseTypeOf(BaseType asked, std::optional<ElementFormat> stored);
 // Whether weights that `setting` (base_dtype, embedding_dtype) keeps so can be computed in `dtype`, which is resolved.
 // Errors name the setting to change.
 Status CheckKeptType(const char* setting, BaseType kept, ComputeType dtype);
@@ -253,13 +254,12 @@ struct RunFacts {
   bool has_bf16 = false;
   DeviceChoice device = DeviceChoice::kCpu;  // the kind of processor
   int64_t cpu_cores = 1;
-  std::string today;                            // YYYY-MM-DD
-  std::optional<int64_t> model_max_seq_len;     // max_position_embeddings
-  bool positions_are_learned = false;           // in a table; a row may not be longer (OPT)
-  std::optional<LoraConfig> adapter;            // configuration of the adapter to continue, without its base_model
-  bool weighted_data = false;                   // the run's data has weights
-  bool model_is_nf4 = false;                    // the model's files hold its linear weights so
-  std::optional<ElementFormat> experts_format;  // ModelFacts::experts_format
+  std::string today;                         // YYYY-MM-DD
+  std::optional<int64_t> model_max_seq_len;  // max_position_embeddings
+  bool positions_are_learned = false;        // in a table; a row may not be longer (OPT)
+  std::optional<LoraConfig> adapter;         // configuration of the adapter to continue, without its base_model
+  bool weighted_data = false;                // the run's data has weights
+  std::optional<ElementFormat> modules_format, experts_format;  // as in ModelFacts
 };
 
 struct ResolvedRun {

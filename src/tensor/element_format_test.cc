@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "tensor/format_rule.h"
 #include "tensor/shape.h"
 
 namespace temper::element_format_test {
@@ -22,6 +25,10 @@ TEST(ElementFormat, BytesFollowFromFormatAndShape) {
   EXPECT_EQ((TensorType{nf4, {0, 64}}.bytes()), Bytes{0});
   // Elements, the scales of 91 blocks, a place: 1,532 bytes.
   EXPECT_EQ((TensorType{ElementFormat::Mxfp4(), {32, 5760, 2880}}.bytes()), Bytes{int64_t{32} * 5760 * 1536});
+  // Elements, the scales of 57 blocks, a place: 7,397 bytes.
+  const ElementFormat fp8 = *ParseElementFormat("fp8");
+  EXPECT_EQ((TensorType{fp8, {2048, 7168}}.bytes()), Bytes{2048 * 7408});
+  EXPECT_EQ((TensorType{fp8, {0, 128}}.bytes()), Bytes{0});
 }
 
 TEST(ElementFormat, EveryFormatIsReadBackFromItsName) {
@@ -34,6 +41,23 @@ TEST(ElementFormat, EveryFormatIsReadBackFromItsName) {
     EXPECT_EQ(*read, f) << ToString(f);
   }
   EXPECT_FALSE(ParseElementFormat("int4").ok());
+}
+
+TEST(ElementFormat, ARuleIsThatOfItsFormat) {
+  EXPECT_EQ(RuleOf(ElementFormat::Int8Rows()).name, "int8");
+  EXPECT_EQ(RuleOf(ElementFormat::Nf4()).name, "nf4");
+  EXPECT_EQ(RuleOf(ElementFormat::Mxfp4()).name, "mxfp4");
+  std::set<ElementFormat> formats;
+  for (const FormatRule* rule : FormatRules()) {
+    const ElementFormat format = FormatWith(*rule);
+    EXPECT_TRUE(format.quantised());
+    EXPECT_EQ(&RuleOf(format), rule);
+    EXPECT_EQ(format.compute(), DType::kBF16);
+    EXPECT_EQ(ParseElementFormat(rule->name).value(), format);
+    formats.insert(format);
+  }
+  EXPECT_EQ(formats.size(), FormatRules().size());
+  EXPECT_DEATH((void)RuleOf(DType::kBF16), "bf16 is not quantised");
 }
 
 TEST(ElementFormat, CodeThatKnowsNoQuantisedFormatStopsAtOne) {

@@ -3,7 +3,40 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tensor/format_rule.h"
+
 namespace temper {
+namespace {
+
+FormatRun Int8Run(const std::byte* row, int64_t columns, int64_t begin, int64_t end) {
+  return {.elements = row + begin, .count = end - begin, .scale = ReadScale(row + Int8ScaleAt(columns))};
+}
+
+void Int8Numbers(const std::byte* row, int64_t columns, int64_t begin, int64_t end, bf16* out) {
+  const float scale = ReadScale(row + Int8ScaleAt(columns));
+  for (int64_t c = begin; c < end; ++c) *out++ = FromInt8(static_cast<int8_t>(row[c]), scale);
+}
+
+class Int8Maker : public RowMaker {
+  bool Write(int64_t /*row*/, std::span<const float> x, int64_t begin, int64_t columns, std::byte* out) override {
+    const float scale = Int8Scale(x);
+    if (!std::isfinite(scale)) return false;
+    WriteInt8Row(x.subspan(static_cast<size_t>(begin), static_cast<size_t>(columns)), scale, out);
+    return true;
+  }
+};
+
+}  // namespace
+
+extern const FormatRule kInt8Format = {
+    .name = "int8",
+    .title = "int8",
+    .row_bytes = Int8RowBytes,
+    .run = Int8Run,
+    .numbers = Int8Numbers,
+    .maker = [](int64_t, int64_t) -> std::unique_ptr<RowMaker> { return std::make_unique<Int8Maker>(); },
+    .of_embeddings = true,
+    .on_gpus = true};
 
 float Int8Scale(std::span<const float> row) {
   float largest = 0, nan = 0;

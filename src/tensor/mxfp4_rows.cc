@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "tensor/format_rule.h"
 
 namespace temper {
 namespace {
@@ -12,7 +13,35 @@ namespace {
 constexpr float kElements[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                  -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
+FormatRun Mxfp4Run(const std::byte* row, int64_t columns, int64_t begin, int64_t end) {
+  FormatRun run;
+  const Mxfp4Row reader(row, columns);
+  reader.ForBlocks(begin, std::min(end, begin + kMxfp4Block - reader.InBlock(begin)),
+                   [&](size_t scale, int64_t first, int64_t last) {
+                     run = {.elements = reader.pairs() + first / 2,
+                            .count = last - first,
+                            .numbers = Mxfp4NumbersOfScales()[scale].data()};
+                   });
+  return run;
+}
+
+void Mxfp4NumbersOf(const std::byte* row, int64_t columns, int64_t begin, int64_t end, bf16* out) {
+  const Mxfp4Row reader(row, columns);
+  for (int64_t c = begin; c < end; ++c) *out++ = reader.Number(c);
+}
+
+// format/mxfp4_tensor.h reads it.
+constexpr StoredFormat kMxfp4Stored = {.method = "mxfp4", .of_experts = true, .stays_in_exports = true};
+
 }  // namespace
+
+extern const FormatRule kMxfp4Format = {.name = "mxfp4",
+                                        .title = "MXFP4",
+                                        .row_bytes = Mxfp4RowBytes,
+                                        .elements_in_byte = 2,
+                                        .run = Mxfp4Run,
+                                        .numbers = Mxfp4NumbersOf,
+                                        .stored = &kMxfp4Stored};
 
 const std::array<Mxfp4Numbers, 256>& Mxfp4NumbersOfScales() {
   static const std::array<Mxfp4Numbers, 256> all = [] {

@@ -48,6 +48,7 @@ class Mxfp4Row {
     return Mxfp4NumbersOfScales()[Scale(BlockOf(column))][static_cast<size_t>(Index(column))];
   }
 
+  int64_t InBlock(int64_t column) const { return (in_block_ + column) % kMxfp4Block; }  // where in its block it lies
   // Calls fn(scale's byte, begin, end) for each run of columns of [begin, end) that lie in one block.
   template <class Fn>
   void ForBlocks(int64_t begin, int64_t end, const Fn& fn) const {

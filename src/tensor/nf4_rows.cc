@@ -1,8 +1,10 @@
 #include "tensor/nf4_rows.h"
 
+#include <bit>
 #include <cmath>
 
 #include "base/check.h"
+#include "tensor/format_rule.h"
 
 namespace temper {
 namespace {
@@ -18,7 +20,99 @@ uint8_t AbsmaxIndex(float x) {
   return static_cast<uint8_t>((*above - rounded <= rounded - *below ? above : below) - numbers.begin());
 }
 
+FormatRun Nf4Run(const std::byte* row, int64_t columns, int64_t begin, int64_t end) {
+  FormatRun run;
+  const Nf4Row reader(row, columns);
+  reader.ForBlocks(begin, std::min(end, begin + kNf4Block - reader.InBlock(begin)),
+                   [&](float absmax, int64_t first, int64_t last) {
+                     run = {.elements = reader.indices() + first / 2, .count = last - first, .scale = absmax};
+                   });
+  return run;
+}
+
+void Nf4NumbersOf(const std::byte* row, int64_t columns, int64_t begin, int64_t end, bf16* out) {
+  const Nf4Row reader(row, columns);
+  reader.ForBlocks(begin, end, [&](float absmax, int64_t first, int64_t last) {
+    for (int64_t c = first; c < last; ++c) *out++ = ToBF16(kNf4Numbers[reader.Index(c)] * absmax);
+  });
+}
+
+// Infinite or NaN if one of them is. Magnitudes are ordered as the integers that their bits are.
+float AbsmaxOf(std::span<const float> x) {
+  uint32_t largest = 0;
+  for (const float v : x) largest = std::max(largest, std::bit_cast<uint32_t>(v) & 0x7FFF'FFFFu);
+  return std::bit_cast<float>(largest);
+}
+
+// Calls fn(block, elements) for each run of `x`, whose first one is element `at` of a tensor, in one block.
+template <class Fn>
+void ForBlocksOf(std::span<const float> x, int64_t at, const Fn& fn) {
+  while (!x.empty()) {
+    const auto n = std::min(x.size(), static_cast<size_t>(kNf4Block - at % kNf4Block));
+    fn(static_cast<size_t>(at / kNf4Block), x.first(n));
+    x = x.subspan(n);
+    at += static_cast<int64_t>(n);
+  }
+}
+
+class Nf4Maker : public RowMaker {
+ public:
+  Nf4Maker(int64_t rows, int64_t columns)
+      : columns_(columns),
+        whole_blocks_(static_cast<size_t>(rows * columns / kNf4Block)),
+        absmax_(static_cast<size_t>((rows * columns + kNf4Block - 1) / kNf4Block)) {}
+
+  bool Look(int64_t row, std::span<const float> x) override {
+    bool finite = true;
+    ForBlocksOf(x, row * columns_, [&](size_t block, std::span<const float> of_block) {
+      const float absmax = AbsmaxOf(of_block);
+      finite = finite && std::isfinite(absmax);
+      absmax_[block] = std::max(absmax_[block], absmax);
+    });
+    return finite;
+  }
+
+  bool Write(int64_t row, std::span<const float> x, int64_t begin, int64_t columns, std::byte* out) override {
+    if (absmaxes_.indices.empty()) absmaxes_ = QuantiseAbsmaxes(absmax_);
+    const int64_t at = row * columns_ + begin;
+    indices_.resize(static_cast<size_t>(columns));
+    uint8_t* to = indices_.data();
+    ForBlocksOf(x, at, [&](size_t block, std::span<const float> of_block) {
+      Nf4Indices(of_block, absmax_[block], block < whole_blocks_, to);
+      to += of_block.size();
+    });
+    WriteNf4Row(indices_, at, absmaxes_, out);
+    return true;
+  }
+
+ private:
+  int64_t columns_;
+  size_t whole_blocks_;
+  std::vector<float> absmax_;  // of each block
+  Nf4Absmaxes absmaxes_;       // the same, quantised, after the last Look
+  std::vector<uint8_t> indices_;
+};
+
+// As bitsandbytes stores it; format/nf4_tensor.h reads it.
+constexpr FormatKey kNf4Keys[] = {
+    {"load_in_4bit", "true"}, {"bnb_4bit_quant_type", "\"nf4\""}, {"bnb_4bit_use_double_quant", "true"}};
+constexpr StoredFormat kNf4Stored = {.method = "bitsandbytes", .keys = kNf4Keys, .leaves_experts = true};
+
 }  // namespace
+
+extern const FormatRule kNf4Format = {.name = "nf4",
+                                      .title = "NF4",
+                                      .row_bytes = Nf4RowBytes,
+                                      .elements_in_byte = 2,
+                                      .run = Nf4Run,
+                                      .numbers = Nf4NumbersOf,
+                                      .maker = [](int64_t rows, int64_t columns) -> std::unique_ptr<RowMaker> {
+                                        return std::make_unique<Nf4Maker>(rows, columns);
+                                      },
+                                      .looks = true,
+                                      .makes_parts = true,
+                                      .stored = &kNf4Stored,
+                                      .on_gpus = true};
 
 Nf4Absmaxes QuantiseAbsmaxes(std::span<const float> absmax) {
   Nf4Absmaxes q;

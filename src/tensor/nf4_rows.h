@@ -87,6 +87,7 @@ class Nf4Row {
   }
   bf16 Number(int64_t column) const { return ToBF16(kNf4Numbers[Index(column)] * Absmax(BlockOf(column))); }
 
+  int64_t InBlock(int64_t column) const { return (in_block_ + column) % kNf4Block; }  // where in its block it lies
   // Calls fn(absmax, begin, end) for each run of columns of [begin, end) that lie in one block.
   template <class Fn>
   void ForBlocks(int64_t begin, int64_t end, const Fn& fn) const {

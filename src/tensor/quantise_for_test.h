@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "tensor/format_rule.h"
 #include "tensor/int8_rows.h"
 #include "tensor/mxfp4_rows.h"
 #include "tensor/nf4_rows.h"
@@ -38,6 +39,33 @@ inline Mxfp4Stored Mxfp4OfRow(std::span<const float> x) {
   return row;
 }
 
+// The FP8 element (e4m3) nearest to x, ties to even, of magnitudes up to 448.
+inline std::byte Fp8Element(float x) {
+  const float a = std::fabs(x);
+  const int e = std::max(a > 0 ? std::ilogb(a) : -6, -6);                       // of its place: of the smallest, -6
+  const auto eighths = static_cast<int>(std::nearbyint(std::ldexp(a, 3 - e)));  // 8 to 16; below 8 only of the smallest
+  const int bits = std::min(8 * (e + 6) + eighths, 0x7E);                       // 16 eighths are the next exponent's 8
+  return static_cast<std::byte>(bits | (std::signbit(x) ? 0x80 : 0));
+}
+// A matrix in FP8, as files have it: a scale for each block of 128 x 128, with which the largest magnitude becomes 448.
+struct Fp8Stored {
+  std::vector<std::byte> elements;
+  std::vector<float> scales;
+};
+inline Fp8Stored Fp8OfMatrix(std::span<const float> x, int64_t rows, int64_t columns) {
+  constexpr int64_t kBlock = 128;
+  const int64_t across = (columns + kBlock - 1) / kBlock;
+  Fp8Stored stored{{}, std::vector<float>(static_cast<size_t>((rows + kBlock - 1) / kBlock * across))};
+  const auto scale = [&](int64_t i) -> float& {
+    return stored.scales[static_cast<size_t>(i / columns / kBlock * across + i % columns / kBlock)];
+  };
+  for (int64_t i = 0; i < std::ssize(x); ++i) scale(i) = std::max(scale(i), std::fabs(x[static_cast<size_t>(i)]) / 448);
+  for (int64_t i = 0; i < std::ssize(x); ++i) {
+    stored.elements.push_back(Fp8Element(scale(i) > 0 ? x[static_cast<size_t>(i)] / scale(i) : 0));
+  }
+  return stored;
+}
+
 // Rows and columns from `begin` on, as many as `part` has, of the matrix `x` of shape `whole`. Of a stack each matrix
 // has scales of its own.
 inline std::vector<std::byte> Quantised(ElementFormat format, std::span<const float> x, const Shape& whole,
@@ -53,6 +81,18 @@ inline std::vector<std::byte> Quantised(ElementFormat format, std::span<const fl
     return bytes;
   }
   bytes.resize(static_cast<size_t>(TensorType{format, part}.bytes().v));
+  if (const StoredFormat* file = RuleOf(format).stored; file != nullptr && file->write_row != nullptr) {
+    const Fp8Stored stored = Fp8OfMatrix(x, whole[0], whole[1]);
+    const int64_t across = (whole[1] + 127) / 128;
+    for (int64_t r = 0; r < part[0]; ++r) {
+      const auto at = static_cast<size_t>((begin[0] + r) * whole[1] + begin[1]);
+      const auto scale = static_cast<size_t>((begin[0] + r) / 128 * across + begin[1] / 128);
+      TEMPER_CHECK(file->write_row(std::span(stored.elements).subspan(at, static_cast<size_t>(part[1])),
+                                   std::span(stored.scales).subspan(scale), begin[1],
+                                   bytes.data() + r * format.RowBytes(part[1])));
+    }
+    return bytes;
+  }
   std::vector<float> absmax(static_cast<size_t>((whole.elements() + kNf4Block - 1) / kNf4Block));
   for (size_t i = 0; i < x.size(); ++i) absmax[i / kNf4Block] = std::max(absmax[i / kNf4Block], std::fabs(x[i]));
   const Nf4Absmaxes absmaxes = QuantiseAbsmaxes(absmax);

@@ -312,7 +312,8 @@ std::pair<Tensor, Tensor> QuantisedStack(ElementFormat format, const Shape& shap
 // As the twin, and with the bits of the same numbers in bf16. Of the odd sizes blocks of nf4 cross rows, and rows end
 // within blocks.
 TEST(Experts, AQuantisedStackGivesTheBitsOfItsNumbers) {
-  for (const ElementFormat format : {ElementFormat::Int8Rows(), ElementFormat::Nf4(), ElementFormat::Mxfp4()}) {
+  for (const FormatRule* rule : FormatRules()) {
+    const ElementFormat format = FormatWith(*rule);
     for (const Sizes& s : {Sizes{5, 4, 4}, Sizes{33, 8, 2}}) {
       const Routed r = RoutedOf(s);
       for (const auto& [O, I] : {std::pair<int64_t, int64_t>{3, 5}, {40, 72}}) {

@@ -44,11 +44,8 @@ Result<AdaptedModel> AdaptedModelOf(const Model& model, const RunConfig& config)
   if (adapted.trains.all_weights) return adapted;
   TEMPER_ASSIGN_OR_RETURN(adapted.trains, ResolveTrainable(model, config.lora));
   adapted.dropout = config.lora.dropout;
-  adapted.base = {.modules = FormatOf(config.model.base_dtype),
-                  .embedding = FormatOf(config.model.embedding_dtype),
-                  .experts = ExpertsFormat(model.facts(), FormatOf(config.model.base_dtype), ComputeDType(config)),
-                  .other_experts = model.facts().other_experts,
-                  .dequantised_first = config.machine.device == DeviceChoice::kGpu};
+  adapted.base = BaseFormatOf(model.facts(), FormatOf(config.model.base_dtype), FormatOf(config.model.embedding_dtype),
+                              ComputeDType(config), config.machine.device == DeviceChoice::kGpu);
   return adapted;
 }
 

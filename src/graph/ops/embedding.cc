@@ -7,6 +7,7 @@
 #include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
+#include "tensor/format_rule.h"
 
 namespace temper {
 namespace {
@@ -18,9 +19,13 @@ bool GoodRows(int64_t rows, const Attributes& a) {
   return begin <= whole && rows <= whole - begin && (a.Has("whole") || begin == 0) && a.IntOr("offset", 0) <= whole;
 }
 
+bool GoodTable(const TensorType& table) {
+  return IsMatrix(table) && (table.dtype.quantised() ? RuleOf(table.dtype).of_embeddings : IsFloat(table));
+}
+
 Result<Types> Infer(const Types& in, const Attributes& a) {
-  if (in.size() != 2 || !IsMatrix(in[0]) || !(IsFloat(in[0]) || in[0].dtype == ElementFormat::Int8Rows()) ||
-      in[1].shape.rank() != 1 || !IsIndex(in[1], in[1].shape[0]) || !GoodRows(in[0].shape[0], a)) {
+  if (in.size() != 2 || !GoodTable(in[0]) || in[1].shape.rank() != 1 || !IsIndex(in[1], in[1].shape[0]) ||
+      !GoodRows(in[0].shape[0], a)) {
     return BadOperands(Op::kEmbedding, "(table_VD, index_T i32)", in, a);
   }
   return Types{{in[0].dtype.compute(), {in[1].shape[0], in[0].shape[1]}}};

@@ -34,6 +34,7 @@
 #include "graph/ops/quantised_weight.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
+#include "tensor/format_rule.h"
 
 namespace temper {
 namespace {
@@ -52,9 +53,9 @@ bool GoodPart(const TensorType& w, const Attributes& a) {
   return axes.ok() && !axes->empty() && a.IntOr("ranks", 0) >= 2 && begin <= whole && w.shape[0] <= whole - begin;
 }
 
-// int8 rows are the only quantised format of a head, and no gradient is made for one.
+// No gradient is made for a quantised head.
 bool GoodWeight(const TensorType& x, const TensorType& w, bool with_gradient) {
-  if (w.dtype.quantised() && (with_gradient || w.dtype != ElementFormat::Int8Rows())) return false;
+  if (w.dtype.quantised() && (with_gradient || !RuleOf(w.dtype).of_embeddings)) return false;
   return IsWeightFor(x, w);
 }
 

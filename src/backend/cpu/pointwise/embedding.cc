@@ -1,14 +1,14 @@
-// embedding: a gather of rows; int8 rows become numbers. Its backward: a scatter with sums, each element of the table
-// by one thread, in the order of the tokens, so the result does not depend on the number of threads.
+// embedding: a gather of rows; quantised rows become numbers. Its backward: a scatter with sums, each element of the
+// table by one thread, in the order of the tokens, so the result does not depend on the number of threads.
 #include <cstring>
 
+#include "backend/cpu/formats/format_readers.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/pointwise/embedding_rows.h"
 #include "backend/cpu/pointwise/range_kernel.h"
 #include "backend/cpu/products/gemm.h"
 #include "backend/cpu/vector/vector_kernels.h"
 #include "base/team.h"
-#include "tensor/int8_rows.h"
 
 namespace temper {
 namespace {
@@ -21,7 +21,7 @@ constexpr int64_t kColumnsPerThread = 64;
 std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, Isa isa) {
   const ElementFormat format = spec.inputs[0].dtype;
   if (format.compute() != spec.outputs[0].dtype || spec.inputs[1].dtype != DType::kI32) return nullptr;
-  const ReadInt8Fn read_int8 = format.quantised() ? TilesOf(format.compute(), isa).read_int8 : nullptr;
+  const FormatReaders* const readers = format.quantised() ? TilesOf(format.compute(), isa).readers : nullptr;
   const int threads = spec.threads;
   const int64_t T = spec.inputs[1].shape.elements(), D = spec.inputs[0].shape.columns();
   const int64_t kept_bytes = format.RowBytes(D), row_bytes = D * SizeOf(format.compute());
@@ -36,11 +36,10 @@ std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, Isa isa) {
         const std::byte* const from = args.inputs[0] + row * kept_bytes;
         if (row < 0) {
           std::memset(to, 0, row_bytes);
-        } else if (read_int8 == nullptr) {
+        } else if (readers == nullptr) {
           std::memcpy(to, from, row_bytes);
         } else {
-          read_int8(reinterpret_cast<const int8_t*>(from), ReadScale(from + Int8ScaleAt(D)), D,
-                    reinterpret_cast<uint16_t*>(to));
+          ReadNumbers(*readers, format, from, D, 0, D, reinterpret_cast<uint16_t*>(to));
         }
       }
     });

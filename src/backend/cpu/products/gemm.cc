@@ -2,11 +2,9 @@
 
 #include <algorithm>
 
+#include "backend/cpu/formats/format_readers.h"
 #include "base/check.h"
 #include "tensor/element_layout.h"
-#include "tensor/int8_rows.h"
-#include "tensor/mxfp4_rows.h"
-#include "tensor/nf4_rows.h"
 
 namespace temper {
 namespace {
@@ -135,7 +133,7 @@ void Gemm::RunInTeam(const GemmOperands& operands, std::byte* workspace, TeamMem
 void Gemm::RunInTeam(const GemmOperands& operands, Extent extent, std::byte* workspace, TeamMember self) const {
   TEMPER_CHECK(extent.m <= shape_.m && extent.n <= shape_.n && extent.k <= shape_.k && self.size <= threads_)
       << extent.m << ", " << extent.n << ", " << extent.k << ", team of " << self.size;
-  TEMPER_CHECK(!operands.b_format.quantised() || kernels_->read_int8 != nullptr)
+  TEMPER_CHECK(!operands.b_format.quantised() || kernels_->readers != nullptr)
       << ToString(operands.b_format) << " is computed in bf16";
   if (kernels_->enter != nullptr) kernels_->enter();
   if (slice_ > 0) {
@@ -300,30 +298,10 @@ void Gemm::PackQuantised(const Block& block, int64_t line, int64_t lines, std::b
   const TileKernels& t = *kernels_;
   const int64_t nr = t.nr, at_once = shape_.b_k_contiguous ? nr : kLongRun;
   const int64_t deep = shape_.b_k_contiguous ? kLongRun : kPiece / kLongRun;
-  const bool nf4 = o.b_format == ElementFormat::Nf4(), mxfp4 = o.b_format == ElementFormat::Mxfp4();
-  const auto& numbers_of_scales = Mxfp4NumbersOfScales();
   const auto read = [&](int64_t line_of_b, int64_t column, int64_t n, uint16_t* to) {
     const std::byte* const row = static_cast<const std::byte*>(o.b) + line_of_b * o.b_stride;
     const int64_t first = o.b_column + column;
-    if (nf4) {
-      const Nf4Row nf4_row(row, o.b_columns);
-      nf4_row.ForBlocks(first, first + n, [&](float absmax, int64_t begin, int64_t end) {
-        uint16_t* at = to + begin - first;
-        if (begin % 2 != 0) *at++ = nf4_row.Number(begin++).bits;
-        t.read_nf4(reinterpret_cast<const uint8_t*>(nf4_row.indices()) + begin / 2, absmax, end - begin, at);
-      });
-    } else if (mxfp4) {
-      const Mxfp4Row mxfp4_row(row, o.b_columns);
-      mxfp4_row.ForBlocks(first, first + n, [&](size_t scale, int64_t begin, int64_t end) {
-        uint16_t* at = to + begin - first;
-        if (begin % 2 != 0) *at++ = mxfp4_row.Number(begin++).bits;
-        t.read_mxfp4(reinterpret_cast<const uint8_t*>(mxfp4_row.pairs()) + begin / 2, numbers_of_scales[scale].data(),
-                     end - begin, at);
-      });
-    } else {
-      const float scale = ReadScale(row + Int8ScaleAt(o.b_columns));
-      t.read_int8(reinterpret_cast<const int8_t*>(row) + first, scale, n, to);
-    }
+    ReadNumbers(*t.readers, o.b_format, row, o.b_columns, first, first + n, to);
   };
   for (int64_t first = 0; first < lines; first += at_once) {
     const int64_t count = std::min(at_once, lines - first);

@@ -13,6 +13,8 @@
 
 namespace temper {
 
+struct FormatReaders;  // backend/cpu/formats
+
 // What happens to a tile between its f32 sums and memory: out = scale * (tile + sum) + bias + acc, rounded once.
 // Pointers are to row 0, column 0 of the whole matrix; null where absent. `acc` and `start` may equal `out`.
 struct TileOutput {
@@ -74,14 +76,6 @@ struct TileStrip {
 };
 using StripFn = void (*)(const TileStrip& strip);
 
-// Readers of formats in which weights are stored and none of the tables computes (tensor/element_format.h). What is
-// packed are the panels of the same numbers in bf16. Of int8_rows.h: out[i] = bf16(scale * q[i]). Of nf4_rows.h, n
-// elements of one block, the first one in the upper half of *indices: out[i] = bf16(kNf4Numbers[index i] * absmax).
-using ReadInt8Fn = void (*)(const int8_t* q, float scale, int64_t n, uint16_t* out);
-using ReadNf4Fn = void (*)(const uint8_t* indices, float absmax, int64_t n, uint16_t* out);
-// Of mxfp4_rows.h, n elements of one block, the first one in the lower half of *pairs: out[i] = numbers[index i].
-using ReadMxfp4Fn = void (*)(const uint8_t* pairs, const bf16* numbers, int64_t n, uint16_t* out);
-
 // Of an operand's block that stays packed in a second-level cache of 1 MiB, with a panel of the other beside it.
 inline constexpr int64_t kCachedBlockBytes = 448 << 10;
 
@@ -101,10 +95,10 @@ struct TileKernels {
   void (*finish)() = nullptr;                 // writes what the thread's last strip left unwritten, if anything
   bool rows_in_place = false;                 // strips read A whose k is contiguous: whole steps of whole row_steps
   bool lines_in_place = false;                // and A or B whose lines are contiguous
-  bool pair_panels = false;        // panels of B are those of tensor/element_layout.h: nr lines, over any depth
-  ReadInt8Fn read_int8 = nullptr;  // for tables of bf16
-  ReadNf4Fn read_nf4 = nullptr;
-  ReadMxfp4Fn read_mxfp4 = nullptr;
+  bool pair_panels = false;  // panels of B are those of tensor/element_layout.h: nr lines, over any depth
+  // For tables of bf16: the readers of formats in which weights are stored and none of the tables computes. What is
+  // packed are the panels of the same numbers in bf16.
+  const FormatReaders* readers = nullptr;
 };
 
 inline constexpr int kPanelSlack = 64;

@@ -345,9 +345,7 @@ constexpr TileKernels kTable = {.mr = kMr,
                                 .finish = Finish,
                                 .rows_in_place = true,
                                 .pair_panels = true,
-                                .read_int8 = ReadInt8,
-                                .read_nf4 = ReadNf4,
-                                .read_mxfp4 = ReadMxfp4};
+                                .readers = &kFormatReadersAvx512};
 
 }  // namespace
 }  // namespace temper

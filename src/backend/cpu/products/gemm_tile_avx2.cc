@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
+#include "backend/cpu/formats/format_readers.h"
 #include "backend/cpu/products/gemm_tile.h"
-#include "tensor/nf4_rows.h"
 
 namespace temper {
 namespace {
@@ -384,63 +384,6 @@ void PackLines(const void* source, int64_t stride, int64_t lines, int width, boo
   }
 }
 
-void ReadInt8(const int8_t* q, float scale, int64_t n, uint16_t* out) {
-  const auto read = [scale](const int8_t* from) {
-    const __m256i x = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(from)));
-    return _mm256_mul_ps(_mm256_cvtepi32_ps(x), _mm256_set1_ps(scale));
-  };
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) Store(out, i, DType::kBF16, kLanes, read(q + i));
-  if (i == n) return;
-  int8_t rest[kLanes] = {};
-  for (int64_t r = i; r < n; ++r) rest[r - i] = q[r];
-  Store(out, i, DType::kBF16, static_cast<int>(n - i), read(rest));
-}
-
-// Looks up n elements, two a byte, among the lower and upper bytes of the 16 numbers that they can be, eight in each
-// half. kUpperFirst: the first of two is the upper half.
-template <bool kUpperFirst>
-void LookUpPairs(const uint8_t* all, __m128i first, __m128i second, int64_t n, uint16_t* out) {
-  constexpr int64_t kAtOnce = 32;
-  const __m128i byte = _mm_set1_epi16(0xFF), half = _mm_set1_epi8(0x0F);
-  const __m128i lower = _mm_packus_epi16(_mm_and_si128(first, byte), _mm_and_si128(second, byte));
-  const __m128i upper = _mm_packus_epi16(_mm_srli_epi16(first, 8), _mm_srli_epi16(second, 8));
-  const auto read = [&](const uint8_t* from, uint16_t* to) {
-    const __m128i pairs = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-    const __m128i above = _mm_and_si128(_mm_srli_epi16(pairs, 4), half), below = _mm_and_si128(pairs, half);
-    const __m128i even = kUpperFirst ? above : below, odd = kUpperFirst ? below : above;
-    __m128i* const o = reinterpret_cast<__m128i*>(to);
-    const auto look_up = [&](__m128i index, __m128i* at) {
-      const __m128i l = _mm_shuffle_epi8(lower, index), u = _mm_shuffle_epi8(upper, index);
-      _mm_storeu_si128(at, _mm_unpacklo_epi8(l, u));
-      _mm_storeu_si128(at + 1, _mm_unpackhi_epi8(l, u));
-    };
-    look_up(_mm_unpacklo_epi8(even, odd), o);
-    look_up(_mm_unpackhi_epi8(even, odd), o + 2);
-  };
-  int64_t i = 0;
-  for (; i + kAtOnce <= n; i += kAtOnce) read(all + i / 2, out + i);
-  if (i == n) return;
-  uint8_t rest[kAtOnce / 2] = {};
-  uint16_t numbers_of_rest[kAtOnce];
-  for (int64_t r = i; r < n; r += 2) rest[(r - i) / 2] = all[r / 2];
-  read(rest, numbers_of_rest);
-  for (int64_t r = i; r < n; ++r) out[r] = numbers_of_rest[r - i];
-}
-
-// The numbers of a block become bf16 once.
-void ReadNf4(const uint8_t* indices, float absmax, int64_t n, uint16_t* out) {
-  const auto numbers = [absmax](const float* from) {
-    return Narrow(_mm256_mul_ps(_mm256_load_ps(from), _mm256_set1_ps(absmax)));
-  };
-  LookUpPairs<true>(indices, numbers(kNf4Numbers), numbers(kNf4Numbers + kLanes), n, out);
-}
-
-void ReadMxfp4(const uint8_t* pairs, const bf16* numbers, int64_t n, uint16_t* out) {
-  const auto eight = [numbers](int at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(numbers + at)); };
-  LookUpPairs<false>(pairs, eight(0), eight(kLanes), n, out);
-}
-
 }  // namespace
 
 const TileKernels kTilesF32Avx2 = {.mr = kMr,
@@ -465,8 +408,6 @@ const TileKernels kTilesBF16AsF32Avx2 = {.mr = kMr,
                                          .a_block_bytes = kABlockBytes,
                                          .rows_in_place = true,
                                          .lines_in_place = true,
-                                         .read_int8 = ReadInt8,
-                                         .read_nf4 = ReadNf4,
-                                         .read_mxfp4 = ReadMxfp4};
+                                         .readers = &kFormatReadersAvx2};
 
 }  // namespace temper

@@ -9,9 +9,9 @@
 #endif
 #include <immintrin.h>
 
+#include "backend/cpu/formats/format_readers.h"
 #include "backend/cpu/products/gemm_tile.h"
 #include "backend/cpu/products/word_transpose-inl.h"
-#include "tensor/nf4_rows.h"
 
 namespace temper {
 namespace {
@@ -90,42 +90,6 @@ inline void WriteRow(const __m512 (&sum)[V], const __mmask16 (&mask)[V], int64_t
       }
     }
   }
-}
-
-inline void ReadInt8(const int8_t* q, float scale, int64_t n, uint16_t* out) {
-  const __m512 s = _mm512_set1_ps(scale);
-  for (int64_t i = 0; i < n; i += 16) {
-    const __mmask16 mask = WordMask(n - i);
-    const __m512i x = _mm512_cvtepi8_epi32(_mm_maskz_loadu_epi8(mask, q + i));
-    // Not BF16Pairs::Narrow, whose instruction takes the smallest numbers for zero.
-    _mm256_mask_storeu_epi16(out + i, mask, F32::Narrow(_mm512_mul_ps(_mm512_cvtepi32_ps(x), s)));
-  }
-}
-
-// Looks up n elements, two a byte, among the 16 numbers that they can be. kUpperFirst: the first of two is the upper
-// half.
-template <bool kUpperFirst>
-inline void LookUpPairs(const uint8_t* all, __m256i numbers, int64_t n, uint16_t* out) {
-  const __m512i twice = _mm512_broadcast_i64x4(numbers);  // a look-up takes 5 bits, of which the uppermost is not ours
-  for (int64_t i = 0; i < n; i += 32) {
-    const int64_t left = n - i;
-    const __m128i bytes = _mm_maskz_loadu_epi8(WordMask((left + 1) / 2), all + i / 2);
-    const __m512i pairs = _mm512_cvtepu8_epi32(bytes);
-    const __m512i words = kUpperFirst ? _mm512_or_si512(_mm512_srli_epi32(pairs, 4), _mm512_slli_epi32(pairs, 16))
-                                      : _mm512_or_si512(pairs, _mm512_slli_epi32(pairs, 12));
-    const __mmask32 mask = left >= 32 ? 0xFFFFFFFFu : (1u << left) - 1;
-    _mm512_mask_storeu_epi16(out + i, mask, _mm512_permutexvar_epi16(words, twice));
-  }
-}
-
-// The numbers of a block become bf16 once.
-inline void ReadNf4(const uint8_t* indices, float absmax, int64_t n, uint16_t* out) {
-  const __m256i numbers = F32::Narrow(_mm512_mul_ps(_mm512_load_ps(kNf4Numbers), _mm512_set1_ps(absmax)));
-  LookUpPairs<true>(indices, numbers, n, out);
-}
-
-inline void ReadMxfp4(const uint8_t* pairs, const bf16* numbers, int64_t n, uint16_t* out) {
-  LookUpPairs<false>(pairs, _mm256_loadu_si256(reinterpret_cast<const __m256i*>(numbers)), n, out);
 }
 
 }  // namespace

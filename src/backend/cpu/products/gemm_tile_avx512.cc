@@ -227,9 +227,7 @@ const TileKernels kTilesBF16Avx512 = {.mr = kMr,
                                       .pack_lines = PackLinesPairs,
                                       .strip = TilesInTurn<kNr, TileOfRows<BF16Pairs, kMr>>,
                                       .pair_panels = true,
-                                      .read_int8 = ReadInt8,
-                                      .read_nf4 = ReadNf4,
-                                      .read_mxfp4 = ReadMxfp4};
+                                      .readers = &kFormatReadersAvx512};
 const TileKernels kTilesBF16AsF32Avx512 = {.mr = kMr,
                                            .nr = kNr,
                                            .k_step = 1,
@@ -238,8 +236,6 @@ const TileKernels kTilesBF16AsF32Avx512 = {.mr = kMr,
                                            .pack_k = PackK<FromBF16, 2, 1>,
                                            .pack_lines = PackLinesF32<true>,
                                            .strip = TilesInTurn<kNr, TileOfRows<F32, kMr>>,
-                                           .read_int8 = ReadInt8,
-                                           .read_nf4 = ReadNf4,
-                                           .read_mxfp4 = ReadMxfp4};
+                                           .readers = &kFormatReadersAvx512};
 
 }  // namespace temper

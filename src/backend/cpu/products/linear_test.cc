@@ -185,11 +185,11 @@ void CheckQuantised(ElementFormat format) {
     }
   }
 }
-TEST(Linear, ReadsInt8RowsAsTheirBf16Values) {
-  CheckQuantised(ElementFormat::Int8Rows());
-}
-TEST(Linear, ReadsNf4AsItsBf16Values) {
-  CheckQuantised(ElementFormat::Nf4());
+TEST(Linear, ReadsEachQuantisedFormatAsItsBf16Values) {
+  for (const FormatRule* rule : FormatRules()) {
+    SCOPED_TRACE(rule->name);
+    CheckQuantised(FormatWith(*rule));
+  }
 }
 
 TEST(LinearDw, MatchesTheScalarTwin) {

@@ -5,6 +5,7 @@
 #include "backend/gpu/kernels.h"
 #include "backend/gpu/products/dequantise.h"
 #include "backend/gpu/products/matrix_product.h"
+#include "tensor/format_rule.h"
 
 namespace temper::gpu {
 namespace {
@@ -43,6 +44,11 @@ Result<std::optional<TensorType>> QuantisedOf(const KernelSpec& spec) {
   if (w.packed()) return Unsupported(std::string(ToString(spec.op)) + " of " + w.ToString() + " on GPUs");
   if (spec.attributes.Flag("pair2")) return Unsupported(std::string(ToString(spec.op)) + " of two pairs on GPUs");
   if (!w.dtype.quantised()) return std::optional<TensorType>();
+  if (!RuleOf(w.dtype).on_gpus) {
+    return Unsupported(
+        std::string(RuleOf(w.dtype).title) +
+        " is not read on GPUs: set device: cpu, or dequantise the model first (temper export --dtype bf16)");
+  }
   if (!spec.attributes.Flag("dequantise")) {
     return Unsupported(std::string(ToString(spec.op)) + " of " + w.ToString() + " without scratch for its numbers");
   }
