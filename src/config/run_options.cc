@@ -127,6 +127,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            TaskOption(c.objective.rule),
            With(kFree, ReferenceOption(c.objective.reference,
                                        "in place of the one of the start; scored once, before the first step")),
+           With(kFree, TeacherOption(c.objective.teacher)),
+           TeacherTypeOption(c.objective.teacher_base_dtype),
            {"method", ChoiceOf(c.model.method, {"lora", "full"}), "train a LoRA adapter, or every weight"},
            {.name = "train_modules",
             .target = &c.lora.modules_to_save,
