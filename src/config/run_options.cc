@@ -200,6 +200,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       std::move(of_tasks[0]),
       std::move(of_tasks[1]),
+      std::move(of_tasks[2]),
       {"LoRA (names and meaning as in PEFT)",
        {
            {"lora.r", &c.lora.r, "rank", positive},
