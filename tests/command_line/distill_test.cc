@@ -138,7 +138,7 @@ TEST_F(Distill, RefusesOtherTeachersAndSettings) {
   ExpectEnd(Temper(Learn({"--label_smoothing_factor", "0.1"})), 2,
             {"task: distill has no use for label_smoothing_factor"});
   ExpectEnd(Temper(Learn({"--nprocs", "2", "--mesh", "pp=2"})), 1, {"task: distill", "set mesh.pp to 1"});
-  ExpectEnd(Temper(Learn({"--nprocs", "5", "--mesh", "tp=5", "--max_seq_len", "130", "--teacher", kModel})), 1,
+  ExpectEnd(Temper(Learn({"--nprocs", "5", "--mesh", "tp=5", "--max_seq_len", "130", "--teacher", kModel})), 2,
             {"task distill compares whole vocabularies", "set mesh.tp to 1"});
   // Another vocabulary: of another size, or with other words.
   Json config = Json::parse(temper::Slurp(kTeacher + "/config.json"));
