@@ -44,6 +44,7 @@ Status CutBatch(TrainingRun& run) {
 Status CompileTraining(TrainingRun& run) {
   const Ranks& ranks = run.setup.ranks;
   if (run.setup.reads_weights() || run.setup.keeps_base()) TEMPER_RETURN_IF_ERROR(run.setup.model.OpenWeights());
+  TEMPER_RETURN_IF_ERROR(run.setup.model.OpenTeacherWeights());
   if (run.setup.resume && run.setup.keeps_base()) {
     TEMPER_RETURN_IF_ERROR(run.setup.resume->CheckBase(run.setup.model.weights()));
   }

@@ -24,8 +24,9 @@ std::vector<OptionGroup> EvaluationSettings::Groups() {
   Option of_task = TaskOption(task);
   of_task.help = "what is measured, as it was trained: with preferences their rewards and accuracies";
   of_task.default_text = "by the model's head: the loss of words, classes, rewards";
-  groups.push_back(
-      {"Task", {std::move(of_task), ReferenceOption(reference, "by default the model without its adapter")}});
+  groups.push_back({"Task",
+                    {std::move(of_task), ReferenceOption(reference, "by default the model without its adapter"),
+                     TeacherOption(teacher), TeacherTypeOption(teacher_base_dtype)}});
   for (OptionGroup& group : TaskOptionGroups(tasks)) groups.push_back(std::move(group));
   return groups;
 }
@@ -85,8 +86,12 @@ void WarnOfOtherSettings(const EvaluationSettings& settings) {
 
 Result<Evaluation> RunEvaluation(EvaluationSettings settings, const std::function<bool()>& stop) {
   WarnOfOtherSettings(settings);
-  const ForwardTask task{
-      .kind = ProgramKind::kEval, .objective = settings.task, .tasks = settings.tasks, .reference = settings.reference};
+  const ForwardTask task{.kind = ProgramKind::kEval,
+                         .objective = settings.task,
+                         .tasks = settings.tasks,
+                         .reference = settings.reference,
+                         .teacher = settings.teacher,
+                         .teacher_base_dtype = settings.teacher_base_dtype};
   TEMPER_ASSIGN_OR_RETURN(const auto pass, OpenForwardPass(std::move(settings), task));
   const TokenStore& store = pass->data.dataset.store;
   std::optional<TokenStore> mismatched;

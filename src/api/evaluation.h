@@ -16,7 +16,8 @@ namespace temper {
 struct EvaluationSettings : ForwardSettings {
   const ObjectiveRule* task = nullptr;  // null: as the model's head is
   TaskSettings tasks;
-  std::string reference;
+  std::string reference, teacher;
+  BaseType teacher_base_dtype = BaseType::kAuto;
 
   std::vector<OptionGroup> Groups();  // bound to this
 };

@@ -10,12 +10,14 @@
 #include "config/validate.h"
 #include "model/adapted_model.h"
 #include "model/base_format.h"
+#include "model/teacher.h"
 #include "program/program_names.h"
 #include "run/data_report.h"
 #include "run/expand_sources.h"
 #include "run/machine.h"
 #include "run/reading_of_run.h"
 #include "run/reference_model.h"
+#include "run/teacher_model.h"
 #include "settings/run_config.h"
 
 namespace temper {
@@ -37,6 +39,8 @@ Result<const ObjectiveRule*> ObjectiveFor(const ForwardSettings& s, const Forwar
   run.objective.rule = task.objective != nullptr ? task.objective : &ObjectiveOfHead(model);
   run.objective.tasks = task.tasks;
   run.objective.reference = task.reference;
+  run.objective.teacher = task.teacher;
+  run.objective.teacher_base_dtype = task.teacher_base_dtype;
   run.data.train_on_prompt = s.train_on_prompt;
   run.data.reasoning_turns = s.reasoning_turns;
   run.data.row_template = s.row_template;
@@ -145,6 +149,19 @@ Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ForwardT
   if (kind == ProgramKind::kEval && objective.has(ProgramKind::kReference)) {
     TEMPER_ASSIGN_OR_RETURN(reference, ReferenceFor(task, objective, model, options.choice.model, row));
   }
+  const DType dtype = options.ResolvedDType(choice);
+  if (objective.distills) {
+    if (choice.on_gpu()) {
+      return Unsupported(fmt::format("task: {} has no kernels for GPUs yet: set --device cpu", objective.name));
+    }
+    TEMPER_RETURN_IF_ERROR(OpenTeacher(PosixEnv(),
+                                       {.teacher = task.teacher,
+                                        .base_dtype = task.teacher_base_dtype,
+                                        .dtype = dtype == DType::kBF16 ? ComputeType::kBf16 : ComputeType::kF32,
+                                        .max_seq_len = row},
+                                       options.choice.model, &model));
+    TEMPER_RETURN_IF_ERROR(model.OpenTeacherWeights());
+  }
   const std::string& trained = options.choice.adapter.empty() ? options.choice.model : options.choice.adapter;
   const RowReading reading = s.reading;
   RowUse use = UseOf(objective, kind, s.row_template);
@@ -181,13 +198,19 @@ Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ForwardT
   forwards.reserve(kinds.size());  // `graphs` has their addresses
   std::vector<RunGraph> graphs;
   for (const ProgramKind of : kinds) {
-    forwards.push_back(
-        adapted.Forward({.dtype = options.ResolvedDType(choice),
-                         .tokens = row,
-                         .row = row,
-                         .objective = &objective,
-                         .graph = of,
-                         .objective_settings = {.weighted = data.dataset.store.weighted(), .tasks = task.tasks}}));
+    ForwardSpec spec = {.dtype = dtype,
+                        .tokens = row,
+                        .row = row,
+                        .objective = &objective,
+                        .graph = of,
+                        .objective_settings = {.weighted = data.dataset.store.weighted(), .tasks = task.tasks}};
+    if (objective.distills) {
+      const TeacherPass teacher(*model.model().teacher(), spec);
+      spec.objective_settings.teacher = teacher.head();
+      forwards.push_back(teacher.Joined(adapted.Forward(spec), static_cast<int>(facts.kinds.size())));
+    } else {
+      forwards.push_back(adapted.Forward(spec));
+    }
     graphs.push_back({ProgramName(of), &forwards.back()});
   }
   TEMPER_ASSIGN_OR_RETURN(Processor processor, Processor::Open(choice, threads));

@@ -38,6 +38,8 @@ struct ForwardTask {
   const ObjectiveRule* objective = nullptr;  // null: as the model's head is: sft, classify, reward
   TaskSettings tasks = {};
   std::string reference = {};  // a model to compare with; empty: the model without its adapter
+  std::string teacher = {};    // the model that it learned from, for such an objective
+  BaseType teacher_base_dtype = BaseType::kAuto;
 };
 
 struct ForwardPass {
@@ -60,6 +62,7 @@ struct ForwardPass {
   // Reads the model's weights into memory.
   Status Load() const {
     TEMPER_RETURN_IF_ERROR(model.Load(Lookup()));
+    TEMPER_RETURN_IF_ERROR(model.LoadTeacher(Lookup()));
     return model.LoadRowNormsOf(adapters, NormsOf::kSum, /*magnitudes=*/false, Lookup());
   }
 };

@@ -32,6 +32,7 @@
 #include "run/machine.h"
 #include "run/rates_of_run.h"
 #include "run/scalar_kernels.h"
+#include "run/teacher_model.h"
 
 namespace temper {
 namespace {
@@ -97,6 +98,7 @@ Result<PlanFacts> PlanFactsOf(const Planning& plan, const CompiledRun& run) {
                   .available = AvailableFor(run, c),
                   .fill = fill,
                   .lengths = run.lengths};
+  facts.teacher = TeacherText(setup.model, c.objective.teacher);
   const StepFacts step = StepFactsOf(run, c, fill.value_or(RowFill()));
   facts.tokens = step.tokens;
   facts.model_flops = step.model_flops;
@@ -256,8 +258,15 @@ std::jthread ExplainWaiting() {
 // What `temper train` would find wrong with the headers of the model's weights, where they are there.
 void CheckWeights(Planning* plan) {
   TrainSetup& setup = plan->setup;
-  const std::string& folder = setup.model.folder();
-  if (!setup.reads_weights() || folder.empty() || WeightsFileIn(PosixEnv(), folder).empty()) return;
+  const auto has_weights = [](const std::string& folder) {
+    return !folder.empty() && !WeightsFileIn(PosixEnv(), folder).empty();
+  };
+  if (setup.model.teacher() != nullptr && has_weights(setup.model.teacher()->folder())) {
+    if (const Status status = setup.model.OpenTeacherWeights(); !status.ok()) {
+      plan->refusals.push_back("because of its teacher: " + status.message());
+    }
+  }
+  if (!setup.reads_weights() || !has_weights(setup.model.folder())) return;
   if (const Status status = setup.model.OpenWeights(); !status.ok()) {
     plan->refusals.push_back("because of its weights: " + status.message());
   }

@@ -27,6 +27,10 @@ Result<CheckpointContents> ContentsOf(const TrainingRun& run) {
     TEMPER_ASSIGN_OR_RETURN(std::string base, DescribeBase(run.setup.model.weights()));
     contents.texts.push_back({kBaseFile, std::move(base)});
   }
+  if (const OpenedModel* const teacher = run.setup.model.teacher()) {
+    TEMPER_ASSIGN_OR_RETURN(std::string digest, teacher->Digest());
+    contents.identity.environment["teacher"] = std::move(digest);
+  }
   if (!run.rates->text().empty()) contents.texts.push_back({kRatesFile, run.rates->text()});
   if (const ProductChoices& products = run.engine.products; !products.by_maker.empty()) {
     contents.identity.environment["timed_products"] = true;

@@ -11,6 +11,7 @@
 #include "model/model.h"
 #include "run/calibration.h"
 #include "run/scalar_kernels.h"
+#include "run/teacher_model.h"
 
 namespace temper {
 namespace {
@@ -32,6 +33,9 @@ void Announce(const TrainingRun& run) {
                       ParametersText(run.compiled.parameters, run.compiled.active_parameters),
                       static_cast<double>(run.compiled.trainable_parameters) * 1e-6, ToString(ComputeDType(c)),
                       c.machine.device == DeviceChoice::kGpu ? "a GPU" : Counted(*c.machine.threads, "thread")));
+  if (const std::string teacher = TeacherText(run.setup.model, c.objective.teacher); !teacher.empty()) {
+    LogInfo(fmt::format("teacher     {}, frozen", teacher));
+  }
   const std::string tokenizer = FilesForTransformers(PosixEnv(), run.setup.model.folder()).why;
   if (!tokenizer.empty()) LogInfo("tokenizer   " + tokenizer);
   if (!run.setup.ranks.alone()) {

@@ -102,9 +102,10 @@ Result<RunProgress> FillMemory(const CheckpointContents& contents, TrainingRun& 
   const std::optional<ResumePoint>& resume = run.setup.resume;
   HostWindow window;
   const auto fill = WriterOf(run, window);
+  // Each machine may have its own copy of the files.
+  const RankOfMachine here = run.setup.ranks.of_machine();
+  TEMPER_RETURN_IF_ERROR(run.setup.model.LoadTeacher(run.engine.Lookup(), here.rank, here.ranks));
   if (run.setup.reads_weights()) {
-    // Each machine may have its own copy of the files.
-    const RankOfMachine here = run.setup.ranks.of_machine();
     TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.engine.Lookup(), here.rank, here.ranks));
     const bool begins = !run.setup.model.adapter() && !resume;
     TEMPER_RETURN_IF_ERROR(run.setup.model.LoadRowNormsOf(run.compiled.trains.adapters, NormsOf::kWeight,
@@ -419,15 +420,15 @@ Status ChooseProducts(TrainingRun& run) {
 }
 
 // Each rank reads its part of the weights from the files of its machine.
-Status CheckSameModel(const TrainingRun& run) {
+Status CheckSameModel(const TrainingRun& run, const OpenedModel& model) {
   const Ranks& ranks = run.setup.ranks;
-  const auto digest = run.setup.model.Digest();
+  const auto digest = model.Digest();
   TEMPER_RETURN_IF_ERROR(ranks.Agree(digest.status()));
   return ranks.CheckSame(*digest, [&](const std::string&) {
     return InvalidArgument(
         fmt::format("{}: the model on this rank's machine differs from rank 0's: copy the same files to all "
                     "machines",
-                    run.setup.model.folder()));
+                    model.folder()));
   });
 }
 
@@ -465,7 +466,11 @@ Result<TrainResult> Train(const RunCallbacks& callbacks, TrainingRun& run) {
   if (c.machine.device == DeviceChoice::kGpu) TEMPER_RETURN_IF_ERROR(run.engine.OpenOwnGpu(ranks));
   TEMPER_ASSIGN_OR_RETURN(run.available, MemoryOfRank(ranks, run.engine.gpu.get()));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(CompileTraining(run)));
-  if (run.setup.reads_weights() && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run));
+  if (run.setup.reads_weights() && !ranks.alone()) {
+    TEMPER_RETURN_IF_ERROR(CheckSameModel(run, run.setup.model));
+  }
+  const OpenedModel* const teacher = run.setup.model.teacher();
+  if (teacher != nullptr && !ranks.alone()) TEMPER_RETURN_IF_ERROR(CheckSameModel(run, *teacher));
   // A resumed run has its scores already.
   TEMPER_ASSIGN_OR_RETURN(const std::optional<OpenedModel> reference, ReferenceOf(run));
   Announce(run);

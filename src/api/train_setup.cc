@@ -17,6 +17,7 @@
 #include "run/data.h"
 #include "run/expand_sources.h"
 #include "run/machine.h"
+#include "run/teacher_model.h"
 #include "settings/best_metric.h"
 #include "tensor/format_rule.h"
 #include "train/transfer_progress.h"
@@ -282,6 +283,17 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
   TEMPER_ASSIGN_OR_RETURN(facts.weighted_data, FirstRankFindsWeights(ranks, config));
   TEMPER_ASSIGN_OR_RETURN(ResolvedRun run, Resolve(config, facts));
   TEMPER_RETURN_IF_ERROR(CheckSettings(ranks, run.config));
+  if (run.config.objective.rule->distills) {
+    TEMPER_RETURN_IF_ERROR(OpenTeacher(PosixEnv(),
+                                       {.teacher = run.config.objective.teacher,
+                                        .base_dtype = run.config.objective.teacher_base_dtype,
+                                        .dtype = run.config.model.dtype,
+                                        .max_seq_len = *run.config.data.max_seq_len,
+                                        .needs_weights = purpose == Purpose::kTrain,
+                                        .by_name = purpose == Purpose::kPlan},
+                                       run.config.model.model, &model));
+    if (folder) TEMPER_RETURN_IF_ERROR(folder->CheckKeeps("teacher", model.teacher()->folder()));
+  }
   if (resume) TEMPER_RETURN_IF_ERROR(resume->CheckSettings(run.config));
   if (resume && ranks.first()) TEMPER_RETURN_IF_ERROR(resume->CheckTemplate(PosixEnv(), model));
   for (const std::string& warning : run.warnings) LogWarning(warning);

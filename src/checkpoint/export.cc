@@ -281,7 +281,7 @@ class Exporter {
   // What modules_to_not_convert is taken to be where it is missing: its other name; of linear modules all but the head.
   OrderedJson OthersOf(const OrderedJson& quantisation) const {
     if (const auto it = quantisation.find("ignored_layers"); it != quantisation.end() && it->is_array()) return *it;
-    const auto& tensors = weights_->tensors();
+    const auto& tensors = weights().tensors();
     const bool of_linear = std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) {
       return t.from.quantised != nullptr && !RuleOf(t.from.quantised->format()).stored->of_experts;
     });

@@ -369,10 +369,13 @@ void CutLoss(int64_t rows, Graph* graph) {
   }
 }
 
+// Of the model that is trained, which comes last: blocks of a teacher have greater numbers.
 int NumBlocks(const Graph& graph) {
-  int blocks = 0;
-  for (const Node& node : graph.nodes()) blocks = std::max(blocks, node.block + 1);
-  return blocks;
+  int last = kBlockBefore;
+  for (const Node& node : graph.nodes()) {
+    if (node.block >= 0) last = node.block;
+  }
+  return last + 1;
 }
 
 bool TrainsInBf16(const Graph& forward) {

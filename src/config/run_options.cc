@@ -129,6 +129,8 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            TaskOption(c.objective.rule),
            With(kFree, ReferenceOption(c.objective.reference,
                                        "in place of the one of the start; scored once, before the first step")),
+           With(kFree, TeacherOption(c.objective.teacher)),
+           TeacherTypeOption(c.objective.teacher_base_dtype),
            {"method", ChoiceOf(c.model.method, {"lora", "full"}), "train a LoRA adapter, or every weight"},
            {.name = "train_modules",
             .target = &c.lora.modules_to_save,
@@ -203,6 +205,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
        }},
       std::move(of_tasks[0]),
       std::move(of_tasks[1]),
+      std::move(of_tasks[2]),
       {"LoRA (names and meaning as in PEFT)",
        {
            {"lora.r", &c.lora.r, "rank", positive},

@@ -45,7 +45,25 @@ Option ReferenceOption(std::string& reference, const char* use) {
           .unsaid = "null"};
 }
 
-std::vector<OptionGroup> TaskOptionGroups(TaskSettings& tasks) {
+Option TeacherOption(std::string& teacher) {
+  return {.name = "teacher",
+          .target = &teacher,
+          .help = "with task distill: the model to learn from, of any size and family with the same vocabulary",
+          .value_hint = "MODEL",
+          .unsaid = "null"};
+}
+
+Option TeacherTypeOption(BaseType& type) {
+  return {.name = "teacher_base_dtype",
+          .target = ChoiceOf(type, {"auto", "int8", "nf4"}),
+          .help = "with task distill: how the teacher's linear modules and experts are kept, as base_dtype",
+          .default_text = "as computed",
+          .unsaid = "auto"};
+}
+
+namespace {
+
+std::vector<OptionGroup> GroupsOfPreferencesAndRewards(TaskSettings& tasks) {
   const Range not_negative = {.at_least = 0};
   return {{"Preferences (tasks dpo, simpo, orpo, kto; names and meaning as in TRL)",
            {
@@ -110,6 +128,30 @@ std::vector<OptionGroup> TaskOptionGroups(TaskSettings& tasks) {
                {"reward.center_rewards_coefficient", &tasks.reward.center_rewards_coefficient,
                 "how strongly the sum of a pair's rewards is held to 0", not_negative},
            }}};
+}
+
+OptionGroup GroupOfDistillation(DistillSettings& distill) {
+  return {"Distillation (task distill; beta as in TRL)",
+          {
+              {.name = "distill.beta",
+               .target = &distill.beta,
+               .help = "0: the divergence KL(teacher | model), 1: KL(model | teacher), else of both from their mixture",
+               .range = {.at_least = 0, .at_most = 1},
+               .unsaid = "0.5"},
+              {.name = "distill.temperature",
+               .target = &distill.temperature,
+               .help = "what the logits of both models are divided by",
+               .range = {.above = 0},
+               .unsaid = "1"},
+          }};
+}
+
+}  // namespace
+
+std::vector<OptionGroup> TaskOptionGroups(TaskSettings& tasks) {
+  std::vector<OptionGroup> groups = GroupsOfPreferencesAndRewards(tasks);
+  groups.push_back(GroupOfDistillation(tasks.distill));
+  return groups;
 }
 
 }  // namespace temper

@@ -6,6 +6,7 @@
 
 #include "config/option_set.h"
 #include "objective/objective.h"
+#include "settings/run_config.h"
 
 namespace temper {
 
@@ -13,6 +14,9 @@ namespace temper {
 Option TaskOption(const ObjectiveRule*& rule);
 // `reference`, for the tasks that compare with another model. `use` ends its help.
 Option ReferenceOption(std::string& reference, const char* use);
+// `teacher` and `teacher_base_dtype`, for the tasks that learn from a model.
+Option TeacherOption(std::string& teacher);
+Option TeacherTypeOption(BaseType& type);
 // "dpo.beta" and the like, then those of rewards: two groups.
 std::vector<OptionGroup> TaskOptionGroups(TaskSettings& tasks);
 

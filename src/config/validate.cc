@@ -227,6 +227,21 @@ Status CheckTask(const RunConfig& c) {
     return InvalidArgument(fmt::format(
         "reference has no effect on task: {}, which compares with no other model: remove it", o.rule->name));
   }
+  if (o.rule->distills && o.teacher.empty()) {
+    return InvalidArgument(fmt::format("task: {} needs the model to learn from: add --teacher MODEL", o.rule->name));
+  }
+  if (!o.rule->distills && (!o.teacher.empty() || o.teacher_base_dtype != BaseType::kAuto)) {
+    return InvalidArgument(
+        fmt::format("{} has no effect on task: {}, which learns from no other model: remove it, or "
+                    "set task: {}",
+                    o.teacher.empty() ? "teacher_base_dtype" : "teacher", o.rule->name, Distill().name));
+  }
+  if (o.rule->distills && c.regularisation.label_smoothing_factor > 0) {
+    return InvalidArgument(fmt::format(
+        "task: {} has no use for label_smoothing_factor: the teacher's distribution takes the place of labels: remove "
+        "it",
+        o.rule->name));
+  }
   struct NoUse {
     bool set;
     const char* what;
@@ -324,8 +339,10 @@ Status CheckOutput(const RunConfig& c) {
         "off on the command line (--no-overwrite)");
   }
   if (o.output_dir.empty()) return OkStatus();
-  std::vector<std::pair<const char*, const std::string*>> inputs = {
-      {"model", &c.model.model}, {"base", &c.model.base}, {"adapter", &c.model.adapter}};
+  std::vector<std::pair<const char*, const std::string*>> inputs = {{"model", &c.model.model},
+                                                                    {"base", &c.model.base},
+                                                                    {"adapter", &c.model.adapter},
+                                                                    {"teacher", &c.objective.teacher}};
   for (const DataSource& source : c.data.data) inputs.emplace_back("data", &source.path);
   for (const DataSource& source : c.data.eval_data) inputs.emplace_back("eval_data", &source.path);
   for (const auto& [key, path] : inputs) {

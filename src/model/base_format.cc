@@ -6,6 +6,7 @@
 
 #include "format/trained_copy.h"
 #include "graph/named_ops.h"
+#include "graph/rule.h"
 #include "model/forward.h"
 #include "model/quantisation_config.h"
 
@@ -68,8 +69,8 @@ void KeepBaseAs(const BaseFormat& base, const std::vector<LinearModule>& modules
       Value& value = graph->value(node.inputs[i]);
       const auto change = formats.find(value.name);
       if (value.role != Role::kWeight || change == formats.end()) continue;
-      const bool reads_it = node.op == Op::kLinear || node.op == Op::kEmbedding || node.op == Op::kLinearCrossEntropy ||
-                            node.op == Op::kTokenLogprob || node.op == Op::kRowSquares || node.op == Op::kGroupedLinear;
+      const bool reads_it = node.op == Op::kLinear || node.op == Op::kEmbedding || IsLoss(node.op) ||
+                            node.op == Op::kRowSquares || node.op == Op::kGroupedLinear;
       TEMPER_CHECK(reads_it && static_cast<int>(i) == WeightInput(node.op) && !value.trainable)
           << value.name << " is used by " << ToString(node.op);
       const ElementFormat format = change->second;

@@ -384,6 +384,10 @@ void ForwardBuilder::Head(ValueId x_TD, ValueId w_VD, const std::string& module,
   AddModule(module, {&w_VD, 1});
   modules_.back().is_head = true;
   EnterBlock(kBlockAfter, "");
+  if (spec_.bare_head != nullptr) {
+    *spec_.bare_head = {x_TD, w_VD, bias_V, softcap};
+    return;
+  }
   if (spec_.cache == 0) {
     spec_.objective->graph(spec_.graph)
         .tail({.rule = *spec_.objective,

@@ -16,6 +16,13 @@
 
 namespace temper {
 
+// What a forward pass ends in: hidden states after the last norm, the head's weight, the bias of the logits (kNoValue:
+// none) and their cap (0: none).
+struct HeadOperands {
+  ValueId x_TD = kNoValue, w_VD = kNoValue, bias_V = kNoValue;
+  double softcap = 0;
+};
+
 struct ForwardSpec {
   DType dtype = DType::kF32;  // of weights and activations
   int64_t tokens = 0;         // T: tokens of a micro-batch, rows flattened; S of a step when decoding
@@ -31,6 +38,8 @@ struct ForwardSpec {
   const ObjectiveRule* objective = &Sft();
   ProgramKind graph = ProgramKind::kTrain;
   ObjectiveSettings objective_settings = {};
+  // In place of a tail: the graph ends here, and this is what a tail would have had. Not while decoding.
+  HeadOperands* bare_head = nullptr;
 
   // The most tokens that a query can attend to.
   int64_t context() const { return cache > 0 ? cache : row > 0 ? row : tokens; }

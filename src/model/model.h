@@ -53,9 +53,16 @@ inline constexpr int64_t kMaxHeads = 1 << 12;  // heads, and elements of one
 inline constexpr int64_t kMaxExperts = 1 << 12;
 inline constexpr int64_t kMaxBlocks = 1 << 12;
 
+struct Teacher;  // model/teacher.h
+
 class Model {
  public:
   virtual ~Model() = default;
+
+  // The model that this one learns from, if it does: runs of it have the teacher's pass in their graphs. Neither its
+  // own forward pass nor a copy of it knows of the teacher. REQUIRES: the teacher outlives this.
+  const Teacher* teacher() const { return teacher_; }
+  void LearnFrom(const Teacher* teacher) { teacher_ = teacher; }
 
   virtual const ModelFacts& facts() const = 0;
   // A copy of this model whose block i is this model's block blocks[i].
@@ -97,6 +104,7 @@ class Model {
 
   std::vector<WeightDeclaration> weights_;
   std::vector<LinearModule> modules_;
+  const Teacher* teacher_ = nullptr;
 };
 
 // For the readers of configurations: if the probability under `key` is not 0, adds a note that it is not applied.

@@ -41,11 +41,27 @@ struct RewardSettings {
   friend bool operator==(const RewardSettings&, const RewardSettings&) = default;
 };
 
+// How a model learns from a teacher, as in TRL's GKDConfig.
+struct DistillSettings {
+  double beta = 0.5;  // of the generalised Jensen-Shannon divergence: 0 is KL(teacher | model), 1 KL(model | teacher)
+  double temperature = 1;  // that both models' logits are divided by
+  friend bool operator==(const DistillSettings&, const DistillSettings&) = default;
+};
+
 // What belongs to one method alone. Options have the same names: "dpo.beta" is that of task dpo.
 struct TaskSettings {
   PreferenceSettings dpo, simpo = {.gamma = 0.5}, orpo = {.nll_weight = 1};
   UnpairedSettings kto;
   RewardSettings reward;
+  DistillSettings distill;
+};
+
+// The head of the model that another learns from (model/teacher.h): columns of its hidden states, whether its logits
+// have a bias, and their cap (0: none).
+struct TeacherHead {
+  int64_t width = 0;
+  bool bias = false;
+  double softcap = 0;
 };
 
 // Settings that all objectives see; each uses what it knows.
@@ -53,7 +69,14 @@ struct ObjectiveSettings {
   bool weighted = false;       // rows have weights for the loss of every token
   double label_smoothing = 0;  // the part of a loss that counts all words alike
   TaskSettings tasks = {};
+  TeacherHead teacher = {};  // of methods that have one
 };
+
+// Sources of a graph that learns from a teacher, which stand for values of the teacher's graph (model/teacher.h):
+// hidden states after the last norm, the head's weight and its bias.
+inline constexpr char kTeacherHidden[] = "teacher_hidden";
+inline constexpr char kTeacherHeadWeight[] = "teacher_head";
+inline constexpr char kTeacherHeadBias[] = "teacher_head_bias";
 
 struct ObjectiveRule;
 
@@ -133,7 +156,9 @@ struct ObjectiveRule {
   // This method where it also reports how many tokens have the largest logit; null: it has no such report.
   const ObjectiveRule* with_accuracy = nullptr;
   PreferenceSettings TaskSettings::*pair_settings = nullptr;  // its own, if it has these
-  bool prefers = false;                                       // learns which answers are preferred: needs low rates
+  // It learns from a teacher, whose forward pass is part of its graphs (model/teacher.h).
+  bool distills = false;
+  bool prefers = false;  // learns which answers are preferred: needs low rates
   // Samples are answers that are rated (data/rating.h), and a step needs to know what the model has learned of answers
   // to other prompts (kKlColumn).
   bool rated = false;
@@ -160,6 +185,9 @@ const ObjectiveRule& Classify();
 
 // A number that says how good an answer is, from pairs of answers (Ouyang 2022).
 const ObjectiveRule& Reward();
+
+// The distribution that a larger model gives each word of the answers (Agarwal 2023, GKD).
+const ObjectiveRule& Distill();
 
 // All of objective_list.inc, the default first. Those above are asked for by name elsewhere.
 std::span<const ObjectiveRule* const> Objectives();

@@ -10,6 +10,7 @@
 #include "base/quantity.h"
 #include "format/json.h"
 #include "model/model.h"
+#include "model/teacher.h"
 #include "plan/live_memory.h"
 #include "plan/planner.h"
 #include "plan/remedies.h"
@@ -34,6 +35,15 @@ std::vector<ClassRow> RowsOf(const MemoryByClass& m) {
           {"inputs_outputs", "inputs and outputs", m.inputs_outputs},
           {"caches", "copies of weights", m.caches},
           {"staged", "copies from other tiers", m.staged}};
+}
+
+// The weights of the model that is learned from, in all tiers.
+Bytes TeacherBytes(const Program& train) {
+  Bytes bytes;
+  for (const Buffer& b : train.buffers) {
+    if (b.role == Role::kWeight && b.name.starts_with(kTeacherPrefix)) bytes += b.type.bytes();
+  }
+  return bytes;
 }
 
 // How often each segment runs in a step.
@@ -208,6 +218,9 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
   std::string text = fmt::format("model       {} ({}), {}, {:.2f} M trained ({}, {})\n", f.model, f.architecture,
                                  ParametersText(f.parameters, f.active_parameters),
                                  static_cast<double>(f.trainable_parameters) * 1e-6, f.method, f.dtype);
+  if (!f.teacher.empty()) {
+    text += fmt::format("teacher     {}, frozen: {} of the weights\n", f.teacher, ToString(TeacherBytes(train)));
+  }
   text += fmt::format("step        {} of {} x {} tokens = {} tokens; recompute {}\n",
                       Counted(f.micro_batches, "micro-batch", "micro-batches"), f.rows * f.data_ranks, f.row_tokens,
                       f.micro_batches * f.rows * f.data_ranks * f.row_tokens, f.recompute);
@@ -275,6 +288,7 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   json["model"] = f.model;
   json["architecture"] = f.architecture;
   json["method"] = f.method;
+  if (!f.teacher.empty()) json["teacher"] = {{"model", f.teacher}, {"weight_bytes", TeacherBytes(train).v}};
   json["dtype"] = f.dtype;
   json["recompute"] = f.recompute;
   json["mesh"] = f.mesh;

@@ -34,6 +34,7 @@ struct PlanFacts {
   std::string method, dtype, recompute;
   int64_t parameters = 0, active_parameters = 0, trainable_parameters = 0;  // active: those that a token passes
   std::optional<ProgramHashes> hashes_without_limits;   // CompiledRun's: those that checkpoints have
+  std::string teacher;                                  // "large (LlamaForCausalLM), 1235.81 M parameters"; "": none
   int64_t rows = 0, row_tokens = 0, micro_batches = 0;  // rows of a rank's micro-batch
   int64_t tokens = 0;                                   // per step, assuming full rows unless `fill` is given
   std::string tiers;                                    // the tiers of values; empty: everything on the device

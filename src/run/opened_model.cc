@@ -324,6 +324,9 @@ Result<std::string> OpenedModel::Digest() const {
 }
 
 Result<StoredSlice> OpenedModel::FindStored(const std::string& weight, const PartView& part) const {
+  if (const std::string in_teacher = NameInTeacher(weight); teacher_ != nullptr && !in_teacher.empty()) {
+    return teacher_->FindStored(in_teacher, part);
+  }
   TEMPER_CHECK(weights_.has_value()) << "call OpenWeights first";
   for (const WeightDeclaration& w : model_->weights()) {
     if (w.name != weight) continue;
@@ -353,6 +356,21 @@ Status OpenedModel::Load(const BufferLookup& buffer, int part, int parts) const 
       InFiles(adapter_weights_ ? model_->StoredWeights() : StoredWeightsAndCopies(*model_));
   TEMPER_RETURN_IF_ERROR(LoadWeights(*weights_, of_model, buffer, progress.Callback()));
   return adapter_weights_ ? adapter_weights_->Load(buffer) : OkStatus();
+}
+
+void OpenedModel::LearnFrom(OpenedModel teacher, BaseFormat base) {
+  teacher_ = std::make_unique<OpenedModel>(std::move(teacher));
+  as_teacher_ = std::make_unique<Teacher>(Teacher{.model = &teacher_->model(), .base = std::move(base)});
+  model_->LearnFrom(as_teacher_.get());
+}
+
+Status OpenedModel::OpenTeacherWeights() {
+  return teacher_ == nullptr ? OkStatus() : teacher_->OpenWeights();
+}
+
+Status OpenedModel::LoadTeacher(const BufferLookup& buffer, int part, int parts) const {
+  if (teacher_ == nullptr) return OkStatus();
+  return teacher_->Load([&](const std::string& name) { return buffer(TeacherName(name)); }, part, parts);
 }
 
 Status OpenedModel::LoadRowNormsOf(std::span<const LoraModule> modules, NormsOf of, bool magnitudes,

@@ -17,6 +17,7 @@
 #include "disk/stored_slice.h"
 #include "model/lora.h"
 #include "model/model.h"
+#include "model/teacher.h"
 #include "model/trainable_set.h"
 #include "run/class_head.h"
 
@@ -83,6 +84,14 @@ class OpenedModel {
   Status LoadRowNormsOf(std::span<const LoraModule> modules, NormsOf of, bool magnitudes,
                         const BufferLookup& buffer) const;
 
+  // From now on model() learns from `teacher`, whose weights are kept as `base` says; FindStored knows them, too. The
+  // other functions are about this model alone.
+  void LearnFrom(OpenedModel teacher, BaseFormat base);
+  const OpenedModel* teacher() const { return teacher_.get(); }
+  Status OpenTeacherWeights();  // as OpenWeights, of the teacher, if there is one
+  // As Load, of the teacher, if there is one, to where a Program has it.
+  Status LoadTeacher(const BufferLookup& buffer, int part = 0, int parts = 1) const;
+
   // The export of this model by `temper export`; the caller adds the destination.
   Result<ExportSpec> ExportPlan() const;
 
@@ -111,6 +120,8 @@ class OpenedModel {
   std::optional<TemplateSources> added_templates_;
   std::optional<ModelWeights> weights_;           // after OpenWeights
   std::optional<AdapterReader> adapter_weights_;  // after OpenWeights, if there is an adapter
+  std::unique_ptr<OpenedModel> teacher_;          // null: none
+  std::unique_ptr<Teacher> as_teacher_;           // what model_ knows of it
 };
 
 }  // namespace temper

@@ -3,39 +3,24 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "base/log.h"
-#include "data/tokenizer/tokenizer.h"
 #include "device/device_part.h"
-#include "format/quoted.h"
 #include "graph/graph.h"
+#include "run/other_token.h"
 
 namespace temper {
 namespace {
 
-// The first token that stands for another text in the other model, as far as both have tokenizers. Their files may
-// differ without that: a run writes them as transformers reads them.
-std::optional<int32_t> FirstOtherToken(const Tokenizer& one, const Tokenizer& other) {
-  for (int32_t id = 0; id < one.vocab_size(); ++id) {
-    const std::string token = one.IdToToken(id);
-    if (!token.empty() && (id >= other.vocab_size() || other.IdToToken(id) != token)) return id;
-  }
-  return std::nullopt;
-}
-
 void CompareTokens(const OpenedModel& own, const std::string& own_name, const OpenedModel& reference,
                    const std::string& path) {
   if (own.folder() == reference.folder()) return;
-  const auto of_own = own.LoadTokenizer(), of_other = reference.LoadTokenizer();
-  if (!of_own.ok() || !of_other.ok()) return;  // who needs one says so
-  const auto id = FirstOtherToken(**of_own, **of_other);
-  if (!id) return;
-  const std::string theirs = *id < (*of_other)->vocab_size() ? (*of_other)->IdToToken(*id) : "";
+  const auto other = FirstOtherToken(own, reference);
+  if (!other) return;
   LogWarning(fmt::format(
       "reference {}: token {} is {} there, and {} in {}, which makes the tokens that both score: the comparison means "
       "nothing",
-      path, *id, theirs.empty() ? "none" : Quoted(theirs), Quoted((*of_own)->IdToToken(*id)), own_name));
+      path, other->id, other->theirs, other->own, own_name));
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ std::string SavedConfig(const RunConfig& config) {
 
 std::string RepeatableConfig(Env& env, RunConfig config) {
   for (std::string* path : {&config.model.model, &config.model.base, &config.model.adapter, &config.objective.reference,
-                            &config.data.row_template, &config.machine.rates}) {
+                            &config.objective.teacher, &config.data.row_template, &config.machine.rates}) {
     MakeAbsolute(env, path);
   }
   // The checkpoint has it, so the file may have gone.

@@ -59,7 +59,9 @@ struct RunConfig {
   struct Objective {
     const ObjectiveRule* rule = &Sft();
     TaskSettings tasks;
-    std::string reference;  // a model to compare with, in place of the one of the start
+    std::string reference;                          // a model to compare with, in place of the one of the start
+    std::string teacher;                            // the model to learn from (ObjectiveRule::distills)
+    BaseType teacher_base_dtype = BaseType::kAuto;  // how its weights are kept
 
     bool is(const ObjectiveRule& task) const { return rule->name == task.name; }
     // The rule as the task's settings make it.

@@ -275,6 +275,45 @@ TEST(Goldens, CrossEntropyAndItsGradientsAreTorchs) {
   ExpectGolden(out[2], kCrossEntropyDW);
 }
 
+TEST(Goldens, DivergencesFromATeacherAndTheirGradientsAreTrls) {
+  const Tensor u = Wave(71, {5, 6});
+  const std::vector<Tensor> inputs = {Wave(10, {3, 4}), Wave(11, {5, 4}), Tensor::Ints({4, -1, 1}), Wave(70, {3, 6}),
+                                      u};
+  const Attributes gradients = {{"grad_x", int64_t{1}}, {"grad_w", int64_t{1}}};
+  struct Case {
+    double beta, temperature;
+    std::span<const double> loss, d_x, d_w;
+  };
+  for (const Case& c : {Case{0, 1, kDivergenceForward, kDivergenceForwardDX, kDivergenceForwardDW},
+                        {1, 1, kDivergenceReverse, kDivergenceReverseDX, kDivergenceReverseDW},
+                        {0.3, 2, kDivergenceJsd, kDivergenceJsdDX, kDivergenceJsdDW}}) {
+    Attributes a = gradients;
+    a.Set("beta", c.beta);
+    a.Set("temperature", c.temperature);
+    const auto out = Twin(Op::kLinearDistillation, inputs, a);
+    ExpectGolden(out[0], c.loss);
+    ExpectGolden(out[1], c.d_x);
+    ExpectGolden(out[2], c.d_w);
+  }
+  const auto out = Twin(Op::kLinearDistillation,
+                        {inputs[0], inputs[1], inputs[2], Wave(72, {5}), inputs[3], inputs[4], Wave(73, {5}),
+                         Tensor::Of({DType::kF64, {3}}, {0.5, 3, 2.25})},
+                        {{"grad_x", int64_t{1}},
+                         {"grad_w", int64_t{1}},
+                         {"bias", int64_t{1}},
+                         {"grad_bias", int64_t{1}},
+                         {"softcap", 1.5},
+                         {"weighted", int64_t{1}},
+                         {"beta", 0.5},
+                         {"temperature", 0.7},
+                         {"teacher_bias", int64_t{1}},
+                         {"teacher_softcap", 2.5}});
+  ExpectGolden(out[0], kDivergenceCapped);
+  ExpectGolden(out[1], kDivergenceCappedDX);
+  ExpectGolden(out[2], kDivergenceCappedDW);
+  ExpectGolden(out[3], kDivergenceCappedDBias);
+}
+
 TEST(Goldens, WeightedCrossEntropyAndItsGradientsAreTorchs) {
   const auto out = Twin(
       Op::kLinearCrossEntropy,

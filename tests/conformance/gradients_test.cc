@@ -606,6 +606,30 @@ TEST(Gradients, OfLinearCrossEntropyWithABias) {
   }
 }
 
+TEST(Gradients, OfLinearDistillation) {
+  for (const double beta : {0.0, 0.3, 1.0}) {
+    for (const bool full : {false, true}) {  // LoRA on the head, a bias, weights and caps
+      OpGraph g;
+      std::vector<ValueId> inputs = {g.Activation("x", {kT, kD}), g.Source("w", {5, kD}),
+                                     g.Given("target", Tensor::Ints({4, -1, 0, 2, 2, 1}))};
+      Attributes a = {{"beta", beta}, {"temperature", full ? 0.7 : 1.0}};
+      if (full)
+        inputs.insert(inputs.end(), {g.Activation("x2", {kT, 2}), g.Source("w2", {5, 2}), g.Source("bias", {5})});
+      inputs.push_back(g.Given("y", Tensor::Random({DType::kF64, {kT, 3}}, 21)));
+      inputs.push_back(g.Given("u", Tensor::Random({DType::kF64, {5, 3}}, 22)));
+      if (full) {
+        inputs.push_back(g.Given("teacher_bias", Tensor::Random({DType::kF64, {5}}, 23)));
+        inputs.push_back(g.Given("weight", Tensor::Of({DType::kF64, {kT}}, {0.5, 3, 0, 2, 1, 256})));
+        for (const char* flag : {"pair2", "bias", "teacher_bias", "weighted"}) a.Set(flag, int64_t{1});
+        a.Set("softcap", 1.5);
+        a.Set("teacher_softcap", 2.0);
+      }
+      g.AddLoss(std::move(inputs), std::move(a), Op::kLinearDistillation);
+      g.Finish();
+    }
+  }
+}
+
 TEST(Gradients, OfSeveralRootsAreAddedUp) {
   OpGraph g;
   const ValueId x = g.Activation("x", {kT, kD}), w = g.Source("w", {5, kD}), v = g.Source("v", {kD, kD});

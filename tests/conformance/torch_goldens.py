@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes torch_goldens.h: results of PyTorch and transformers for small inputs, in double, so that the reference
-kernels match those libraries. Needs torch, transformers, lion-pytorch and bitsandbytes.
+kernels match those libraries. Needs torch, transformers, trl, lion-pytorch and bitsandbytes.
 Usage: torch_goldens.py > torch_goldens.h"""
 import ctypes
 
@@ -18,6 +18,7 @@ from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
 from transformers.models.qwen3_moe import Qwen3MoeConfig
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock, load_balancing_loss_func
+from trl.experimental.gkd import GKDTrainer
 
 torch.set_default_dtype(torch.float64)
 
@@ -219,6 +220,31 @@ show("SmoothCrossEntropyDX", d_x)
 show("SmoothCrossEntropyDW", d_w)
 logprob = torch.log_softmax(x @ w.T, -1)
 show("TokenLogprob", torch.stack([logprob[0, 4], torch.tensor(0.0), logprob[2, 1]]))
+
+# The divergence of 3 tokens, the second without a target, from a teacher of width 6, by TRL's own function: forward and
+# reverse KL and between them, with temperatures, and once with a cap, biases and weights.
+student, teacher, labels = x @ w.T, wave(70, 3, 6) @ wave(71, 5, 6).T, torch.tensor([4, -100, 1])
+
+
+def divergence(student, teacher, **settings):
+    of_words = GKDTrainer.generalized_jsd_loss(student[None], teacher[None], labels[None], reduction="none", **settings)
+    return of_words.sum(-1)
+
+
+for name, settings in (("Forward", {"beta": 0}), ("Reverse", {"beta": 1}), ("Jsd", {"beta": 0.3, "temperature": 2.0})):
+    loss = divergence(student, teacher, **settings)
+    show(f"Divergence{name}", torch.stack([loss[0], torch.tensor(0.0), loss[1]]))
+    d_x, d_w = torch.autograd.grad(loss.sum(), (x, w), retain_graph=True)
+    show(f"Divergence{name}DX", d_x)
+    show(f"Divergence{name}DW", d_w)
+bias, teacher_bias = wave(72, 5), wave(73, 5)
+capped, of_teacher = 1.5 * torch.tanh((x @ w.T + bias) / 1.5), 2.5 * torch.tanh((teacher + teacher_bias) / 2.5)
+loss = divergence(capped, of_teacher, beta=0.5, temperature=0.7) * torch.tensor([0.5, 2.25])
+show("DivergenceCapped", torch.stack([loss[0], torch.tensor(0.0), loss[1]]))
+d_x, d_w, d_bias = torch.autograd.grad(loss.sum(), (x, w, bias))
+show("DivergenceCappedDX", d_x)
+show("DivergenceCappedDW", d_w)
+show("DivergenceCappedDBias", d_bias)
 
 # Which targets are the largest logit, as TRL's mean_token_accuracy counts them. Every word is there twice: the first of
 # equal logits counts.

@@ -29,7 +29,8 @@ TEST(GpuKernels, LackNoOpButThoseNamedHere) {
 #define TEMPER_GPU_PRODUCT(op) Op::k##op,
 #include "backend/gpu/kernel_list.inc"
   };
-  const std::set<Op> lacking = {Op::kPreference,
+  const std::set<Op> lacking = {Op::kLinearDistillation,
+                                Op::kPreference,
                                 Op::kClassReport,
                                 Op::kRewardLoss,
                                 Op::kShortConv,

@@ -25,8 +25,10 @@ std::vector<bool> RunAgain(const Graph& graph, const RecomputeSpec& spec) {
   const WeightMoves moves = FindWeightMoves(graph);
   std::vector<bool> again(nodes.size(), spec.mode == Recompute::kBlock);
   if (spec.mode == Recompute::kSelective) again = CheapToRecompute(graph);
-  int last_block = kBlockBefore;
-  for (const Node& node : nodes) last_block = std::max(last_block, node.block);
+  int last_block = kBlockBefore;  // of those with a backward: a teacher's have none
+  for (const Node& node : nodes) {
+    if (node.phase == Phase::kBackward) last_block = std::max(last_block, node.block);
+  }
   for (size_t i = 0; i < nodes.size(); ++i) {
     const int block = nodes[i].block;
     const bool in_range = nodes[i].phase == Phase::kForward && 0 <= block && block < spec.blocks;

@@ -69,13 +69,17 @@ Flops CompiledRun::ModelFlops(int64_t tokens, Flops attention) const {
   const double in_products = static_cast<double>(work.weights);
   const double per_token =
       trains.all_weights ? 6.0 * in_products : 4.0 * in_products + 2.0 * static_cast<double>(trained_in_products);
-  return Flops{per_token * static_cast<double>(tokens)} + attention;
+  const double of_teacher = 2.0 * static_cast<double>(teacher_work.weights);
+  return Flops{(per_token + of_teacher) * static_cast<double>(tokens)} + attention;
 }
 
 Flops CompiledRun::AttentionFlops(int64_t tokens) const {
   Flops flops;
   // Each forward product has two in the backward.
   for (const auto& [window, forward] : work.flops_per_pair) flops.v += 3 * forward * AttendedPairs(tokens, window);
+  for (const auto& [window, forward] : teacher_work.flops_per_pair) {
+    flops.v += forward * AttendedPairs(tokens, window);
+  }
   return flops;
 }
 

@@ -43,6 +43,9 @@ struct CompiledRun {
   bool counts_experts = false;      // the training Program says what tokens ask of experts
   double router_aux_loss_coef = 0;  // of the loss that balances experts; 0: there is none
   ModelWork work;                   // per token, over all blocks and the head
+  // Of the model that this one learns from; 0: none. It has a forward pass alone.
+  int64_t teacher_parameters = 0;
+  ModelWork teacher_work;
 
   const Program& train() const { return programs.first(); }
   // What a run that goes on from a checkpoint must have alike to give the same bits.
@@ -53,8 +56,8 @@ struct CompiledRun {
   int64_t data_ranks() const { return mesh.mesh.size(DataAxes(mesh.mesh)); }
   int64_t data_rank() const { return mesh.mesh.IndexIn(DataAxes(mesh.mesh), mesh.rank); }
   // Arithmetic that the model requires for a step (not counting recomputation): 6N (full) or 4N (LoRA; 6 for those that
-  // are trained in full beside it) per token, N the weights in its products, plus `attention`: AttentionFlops of all
-  // documents. The basis of MFU.
+  // are trained in full beside it) per token, N the weights in its products, and 2M of a teacher, plus `attention`:
+  // AttentionFlops of all documents. The basis of MFU.
   Flops ModelFlops(int64_t tokens, Flops attention) const;
   // FLOPs of attention for one document, forward and backward.
   Flops AttentionFlops(int64_t tokens) const;

@@ -44,8 +44,14 @@ FewBlocks::FewBlocks(const Model& model, int64_t between) : blocks_(static_cast<
   }
   few.push_back(static_cast<int>(blocks_ - 1));
   if (blocks_ <= static_cast<int64_t>(few.size()) + kMoreBlocks) return;
-  few_ = model.WithBlocks(few);
-  one_of_each_ = model.WithBlocks(one_of_each);
+  // The teacher keeps its blocks: a part of every figure that is alike.
+  const auto with = [&model](std::span<const int> blocks) {
+    std::unique_ptr<Model> cut = model.WithBlocks(blocks);
+    cut->LearnFrom(model.teacher());
+    return cut;
+  };
+  few_ = with(few);
+  one_of_each_ = with(one_of_each);
   for (const BlockKind& kind : kinds) {
     const auto of_this = [&](int b) { return model.facts().kinds[static_cast<size_t>(b)] == kind.block; };
     const int64_t in_few = std::count_if(few.begin(), few.end(), of_this);
@@ -54,7 +60,7 @@ FewBlocks::FewBlocks(const Model& model, int64_t between) : blocks_(static_cast<
     std::vector<int> more = few;
     // In front of its kind: blocks that take a value stand behind the one that gives it.
     more.insert(std::lower_bound(more.begin() + 1, more.end() - 1, kind.block), kMoreBlocks, kind.block);
-    samples_.push_back({model.WithBlocks(more), kind.count, in_few});
+    samples_.push_back({with(more), kind.count, in_few});
   }
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <cmath>
+#include <optional>
 #include <set>
 #include <string_view>
 
@@ -13,6 +14,7 @@
 #include "compile/run/saved_slices.h"
 #include "compile/run/update_groups.h"
 #include "model/adapted_model.h"
+#include "model/teacher.h"
 #include "program/program_of_rows.h"
 
 namespace temper {
@@ -35,6 +37,13 @@ ModelWork WorkOf(const Graph& forward) {
     const OpRule& rule = RuleOf(node.op);
     if (rule.model_work != nullptr) rule.model_work(TypesOf(forward, node.inputs), node.attributes, &work);
   }
+  return work;
+}
+
+// With that of its head, which is a part of the student's loss.
+ModelWork WorkOf(const TeacherPass& teacher) {
+  ModelWork work = WorkOf(teacher.graph());
+  work.weights += teacher.graph().value(teacher.operands().w_VD).type.shape.elements();
   return work;
 }
 
@@ -99,6 +108,36 @@ Result<double> RouterAuxLossCoef(const ModelFacts& facts, const RunConfig& confi
                   facts.architecture));
 }
 
+namespace {
+
+// What a run with a teacher cannot have yet.
+Status CheckTeacher(const Model& model, const RunConfig& config, const MeshSpec& mesh) {
+  if (!config.objective.rule->distills) return OkStatus();
+  TEMPER_CHECK(model.teacher() != nullptr) << "a run that distills needs a teacher";
+  const std::string_view task = config.objective.rule->name;
+  if (config.machine.device == DeviceChoice::kGpu) {
+    return Unsupported(fmt::format("task: {} has no kernels for GPUs yet: set device: cpu", task));
+  }
+  if (mesh.mesh.size(Axis::kPp) > 1) {
+    return Unsupported(
+        fmt::format("task: {} cuts no teacher into stages of a pipeline yet: set mesh.pp to 1, and split models over "
+                    "mesh.fsdp",
+                    task));
+  }
+  return OkStatus();
+}
+
+// A number for each kind of block, of the model and then of its teacher.
+int KindOfBlock(const Model& model, int block) {
+  const std::vector<int>& own = model.facts().kinds;
+  const int blocks = static_cast<int>(own.size());
+  if (block < 0) return block;
+  if (block < blocks) return own[static_cast<size_t>(block)];
+  return blocks + model.teacher()->model->facts().kinds[static_cast<size_t>(block - blocks)];
+}
+
+}  // namespace
+
 Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int ranks, const KeptDecisions& kept,
                               Graphs graphs) {
   const int64_t row = *config.data.max_seq_len;
@@ -112,6 +151,9 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
   run.counts_experts = model.facts().experts > 0 && (!in_stages || model.facts().experts_in_all_blocks);
   const ObjectiveRule& objective = *config.objective.rule;
   const int64_t rows = config.batch.per_device_train_batch_size;
+  const int blocks_of_student = static_cast<int>(model.facts().kinds.size());
+  TEMPER_RETURN_IF_ERROR(CheckTeacher(model, config, run.mesh));
+  if (objective.distills) run.teacher_parameters = NumParameters(*model.teacher()->model);
   run.parameters = NumParameters(model);
   run.active_parameters = NumActiveParameters(model);
   TEMPER_ASSIGN_OR_RETURN(run.router_aux_loss_coef, RouterAuxLossCoef(model.facts(), config));
@@ -121,20 +163,30 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
     const int64_t rows_of_graph = trains ? rows : config.batch.per_device_eval_batch_size.value_or(rows);
     // The noise of shorter rows is no stronger.
     const double as_long = std::sqrt(static_cast<double>(length) / static_cast<double>(row));
-    Graph plain = model.Forward({.dtype = frame.dtype,
-                                 .tokens = rows_of_graph * run.data_ranks() * length,
-                                 .row = length,
-                                 .training = trains,
-                                 .neftune_noise_alpha = config.regularisation.neftune_noise_alpha * as_long,
-                                 .counts_experts = trains && run.counts_experts,
-                                 .balances_experts = trains && run.router_aux_loss_coef > 0,
-                                 .objective = &objective,
-                                 .graph = graph.kind,
-                                 .objective_settings = {.weighted = config.data.weighted,
-                                                        .label_smoothing = config.regularisation.label_smoothing_factor,
-                                                        .tasks = config.objective.tasks}});
-    if (trains && length == row) run.work = WorkOf(plain);
-    frame.graphs.push_back(adapted.Adapted(std::move(plain), trains));
+    ForwardSpec spec = {.dtype = frame.dtype,
+                        .tokens = rows_of_graph * run.data_ranks() * length,
+                        .row = length,
+                        .training = trains,
+                        .neftune_noise_alpha = config.regularisation.neftune_noise_alpha * as_long,
+                        .counts_experts = trains && run.counts_experts,
+                        .balances_experts = trains && run.router_aux_loss_coef > 0,
+                        .objective = &objective,
+                        .graph = graph.kind,
+                        .objective_settings = {.weighted = config.data.weighted,
+                                               .label_smoothing = config.regularisation.label_smoothing_factor,
+                                               .tasks = config.objective.tasks}};
+    std::optional<TeacherPass> teacher;
+    if (objective.distills) {
+      teacher.emplace(*model.teacher(), spec);
+      spec.objective_settings.teacher = teacher->head();
+    }
+    Graph plain = model.Forward(spec);
+    if (trains && length == row) {
+      run.work = WorkOf(plain);
+      if (teacher) run.teacher_work = WorkOf(*teacher);
+    }
+    Graph with_adapters = adapted.Adapted(std::move(plain), trains);
+    frame.graphs.push_back(teacher ? teacher->Joined(with_adapters, blocks_of_student) : std::move(with_adapters));
     frame.names.push_back(length == row ? ProgramName(graph.kind) : ProgramOfRows(graph.kind, length));
     frame.train.push_back(trains);
   };
@@ -154,13 +206,16 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
   std::set<std::pair<int, std::string>> kinds;  // values of them
   for (ValueId id = 0; id < forward.num_values(); ++id) {
     const Value& value = forward.value(id);
-    const bool stays = run.trains.all_weights && value.role == Role::kWeight;  // a number that no method trains
+    const bool of_teacher = value.name.starts_with(kTeacherPrefix);
+    // A number that no method trains.
+    const bool stays = run.trains.all_weights && value.role == Role::kWeight && !of_teacher;
     if (value.trainable || stays) run.trained.push_back(value.name);
     if (value.role != Role::kWeight && value.role != Role::kAdapter) continue;
     const int block = blocks[static_cast<size_t>(id)];
-    const int kind = block < 0 ? block : model.facts().kinds[static_cast<size_t>(block)];
+    const int kind = KindOfBlock(model, block);
     // Of the first block of its kind that has it: adapters may be on later ones alone.
-    if (kinds.emplace(kind, NameInAnyBlock(value.name, block)).second) run.distinct.push_back(value.name);
+    const int number = of_teacher && block >= 0 ? block - blocks_of_student : block;  // in names
+    if (kinds.emplace(kind, NameInAnyBlock(value.name, number)).second) run.distinct.push_back(value.name);
   }
   run.stored = run.trains.Stored(model);
   if (run.mesh.mesh.size(Axis::kPp) > 1) {

@@ -15,6 +15,11 @@
 //
 // token_logprob is the same without weights and gradients, with the other sign.
 //
+// linear_distillation (Agarwal 2023, "On-policy distillation of language models", as TRL's GKDTrainer) has another
+// loss: with p and q the softmax of the logits and of a frozen teacher's, both divided by `temperature`, and m = (1 -
+// beta) p + beta q, it is beta KL(q | m) + (1 - beta) KL(p | m); at beta 0 KL(q | p), at beta 1 KL(p | q). The target
+// says only whether a token counts. The teacher's logits are made beside the model's, chunk by chunk.
+//
 // A frozen w may be int8 rows. The attribute `dequantise` says that its numbers are first written to scratch.
 //
 // A chunk of few rows takes less scratch and more time. It changes no bit: a row's logits and d_x know nothing of other
@@ -73,6 +78,15 @@ Result<Types> InferLoss(Op op, const char* wanted, const Types& in, const Attrib
            x.dtype == in[0].dtype && x.shape[1] == w.shape[1] && x.shape[0] == in[0].shape[0] &&
            w.shape[0] == in[1].shape[0];
   }
+  if (good && operands.teacher_x >= 0) {
+    const TensorType &y = in[At(operands.teacher_x)], &u = in[At(operands.teacher_w)];
+    good = IsMatrix(y) && y.dtype == in[0].dtype && y.shape[0] == in[0].shape[0] && IsWeightFor(y, u) &&
+           !u.dtype.quantised() && u.shape.rank() == 2 && u.shape[1] == y.shape[1] && u.shape[0] == in[1].shape[0] &&
+           (operands.teacher_bias < 0 || (IsFloatVector(in[At(operands.teacher_bias)], u.shape[0]) &&
+                                          in[At(operands.teacher_bias)].dtype == in[0].dtype)) &&
+           a.Double("temperature") > 0 && a.Double("beta") >= 0 && a.Double("beta") <= 1 &&
+           a.DoubleOr("teacher_softcap", 0) >= 0;
+  }
   if (good && operands.w_of_d_x >= 0) {
     const TensorType& w = in[At(operands.w_of_d_x)];
     good = a.Flag("grad_x") && w.packed() && in[1].packed() && w.dtype == in[1].dtype && w.shape == in[1].shape;
@@ -111,6 +125,13 @@ Result<Types> Infer(const Types& in, const Attributes& a) {
 }
 Result<Types> InferLogprob(const Types& in, const Attributes& a) {
   return InferLoss(Op::kTokenLogprob, "(x_TD, w_VD, target_T, [x2_TR, w2_VR], [bias_V])", in, a);
+}
+Result<Types> InferDistillation(const Types& in, const Attributes& a) {
+  return InferLoss(
+      Op::kLinearDistillation,
+      "(x_TD, w_VD, target_T, [x2_TR, w2_VR], [bias_V], y_TE, u_VE, [teacher_bias_V], [weight_T], [acc_w], "
+      "[acc_w2], [acc_bias], [w_VD])",
+      in, a);
 }
 
 void Gradient(GradientSink& sink) {
@@ -159,6 +180,7 @@ void Gradient(GradientSink& sink) {
 void ShardOperands(ShardingSink& sink) {
   const Node& node = sink.node();
   const LossOperands operands(node.attributes);
+  const bool distills = operands.teacher_x >= 0;
   Sharding x = sink.Settled(sink.sharding(0)), w = sink.sharding(1), target = sink.sharding(2), loss = target;
   for (const Axis axis : x.split(1).axes()) x = Gathered(x, 1, axis);
   for (const Axis axis : sink.mesh().axes().axes()) {
@@ -167,6 +189,11 @@ void ShardOperands(ShardingSink& sink) {
       if (dim >= 0) w = Gathered(w, dim, axis);
       w.varying |= axis;
     } else if (dim == 0) {
+      if (distills) {
+        return sink.Refuse(
+            fmt::format("task distill compares whole vocabularies, and {} is split by words over {}: set mesh.tp to 1",
+                        sink.value(node.inputs[1]).name, ToString(axis)));
+      }
       if (x.DimOf(axis) == 0) x = Gathered(x, 0, axis);
       x.varying |= axis;
     } else if (dim == 1) {
@@ -197,6 +224,22 @@ void ShardOperands(ShardingSink& sink) {
     bias.varying = w.varying;
     inputs.push_back(sink.Use(operands.bias, bias));
   }
+  if (distills) {
+    const auto whole_rows = [&](int operand) {
+      Sharding u = sink.sharding(operand);
+      for (const Axis axis : sink.mesh().axes().axes()) {
+        if (target.DimOf(axis) != 0) continue;
+        if (const int dim = u.DimOf(axis); dim >= 0) u = Gathered(u, dim, axis);
+        u.varying |= axis;
+      }
+      return u;
+    };
+    inputs.push_back(sink.Use(operands.teacher_x, x));
+    inputs.push_back(sink.Use(operands.teacher_w, whole_rows(operands.teacher_w)));
+    if (operands.teacher_bias >= 0) {
+      inputs.push_back(sink.Use(operands.teacher_bias, whole_rows(operands.teacher_bias)));
+    }
+  }
   if (operands.weight >= 0) inputs.push_back(sink.Use(operands.weight, target));
   const auto outputs =
       sink.Emit(node.op, std::move(inputs), std::move(attributes), std::vector<Sharding>(node.outputs.size(), loss));
@@ -214,6 +257,10 @@ Cost LossCost(const Types& in, const Types& out, const Attributes& a) {
     const double gemm =
         2.0 * static_cast<double>(in[At(pair.x)].shape.elements()) * static_cast<double>(in[1].shape[0]);
     cost.flops.v += gemm * (1 + (pair.d_x >= 0) + (pair.d_w >= 0));
+  }
+  if (operands.teacher_x >= 0) {
+    cost.flops.v +=
+        2.0 * static_cast<double>(in[At(operands.teacher_x)].shape.elements()) * static_cast<double>(in[1].shape[0]);
   }
   // Statistics of every row, were all supervised.
   if (a.Has("axes"))
@@ -260,6 +307,16 @@ constexpr AttributeSpec kLogprobAttributes[] = {
     Flag("pair2"),          OptionalSize("chunk"), Flag("dequantise"),    OptionalDouble("softcap"), Flag("bias"),
     OptionalString("axes"), OptionalSize("ranks"), OptionalSize("begin"), OptionalSize("whole")};
 
+constexpr AttributeSpec kDistillationAttributes[] = {Flag("pair2"),         Flag("weighted"),
+                                                     Flag("grad_x"),        Flag("grad_w"),
+                                                     Flag("grad_x2"),       Flag("grad_w2"),
+                                                     Flag("acc_w"),         Flag("acc_w2"),
+                                                     OptionalSize("chunk"), OptionalDouble("softcap"),
+                                                     Flag("w_of_d_x"),      Flag("bias"),
+                                                     Flag("grad_bias"),     Flag("acc_bias"),
+                                                     Double("temperature"), Double("beta"),
+                                                     Flag("teacher_bias"),  OptionalDouble("teacher_softcap")};
+
 constexpr FlowOperand kLossIn[] = {{"Td"},
                                    {"Vd"},
                                    {"T"},
@@ -285,6 +342,29 @@ constexpr FlowOperand kLogprobIn[] = {
     {"Td"}, {"Vd"}, {"T"}, {"Tr", false, "pair2"}, {"Vr", false, "pair2"}, {"V", false, "bias"}};
 constexpr FlowOutput kLogprobOut[] = {{"T", {Factors({0, 1, 2, 3, 4, 5})}, nullptr, -1, true}};
 constexpr FlowRule kLogprobFlow = {.in = kLogprobIn, .out = kLogprobOut, .part = 'V', .part_axes = "axes"};
+
+constexpr FlowOperand kDistillationIn[] = {{"Td"},
+                                           {"Vd"},
+                                           {"T"},
+                                           {"Tr", false, "pair2"},
+                                           {"Vr", false, "pair2"},
+                                           {"V", false, "bias"},
+                                           {"Te"},
+                                           {"Ve"},
+                                           {"V", false, "teacher_bias"},
+                                           {"T", false, "weighted"},
+                                           LinearIn("Vd", "acc_w"),
+                                           LinearIn("Vr", "acc_w2"),
+                                           LinearIn("V", "acc_bias"),
+                                           {"Vd", false, "w_of_d_x"}};
+constexpr uint16_t kDistillationFactors = Factors({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 13});
+constexpr FlowOutput kDistillationOut[] = {{"T", {kDistillationFactors}, nullptr, -1, true},
+                                           {"Td", {kDistillationFactors}, "grad_x"},
+                                           {"Vd", {kDistillationFactors, Factors({10})}, "grad_w"},
+                                           {"Tr", {kDistillationFactors}, "grad_x2"},
+                                           {"Vr", {kDistillationFactors, Factors({11})}, "grad_w2"},
+                                           {"V", {kDistillationFactors, Factors({12})}, "grad_bias"}};
+constexpr FlowRule kDistillationFlow = {.in = kDistillationIn, .out = kDistillationOut};
 
 ProductDims DimsOf(const Types& in) {
   return {.rows = in[0].shape[0], .columns = in[1].shape[0], .inner = in[0].shape[1]};
@@ -355,6 +435,27 @@ const OpRule kLinearCrossEntropyRule = {.kind = OpKind::kProduct,
                                         .moved_again = MovedAgain,
                                         .moved_before = DequantisedBytes,
                                         .measured = Measured};
+const OpRule kLinearDistillationRule = {.kind = OpKind::kProduct,
+                                        .attributes = kDistillationAttributes,
+                                        .infer = InferDistillation,
+                                        .gradient = Gradient,
+                                        .only_root = true,
+                                        .shard = ShardOperands,
+                                        .flow = &kDistillationFlow,
+                                        .cost = LossCost,
+                                        .workspace = Workspace,
+                                        .overwrites = Overwrites,
+                                        .on_logits = true,
+                                        .product = DimsOf,
+                                        .packed = {.input = 1,
+                                                   .layout = ElementLayout::kColumnPairs,
+                                                   .gradient = "grad_x",
+                                                   .of_gradient = "w_of_d_x",
+                                                   .times = ChunksOf},
+                                        .recompute = RecomputeCost::kExpensive,
+                                        .model_work = AddModelWork,
+                                        .moved_again = MovedAgain,
+                                        .measured_as = Op::kLinearCrossEntropy};
 const OpRule kTokenLogprobRule = {.kind = OpKind::kProduct,
                                   .attributes = kLogprobAttributes,
                                   .infer = InferLogprob,

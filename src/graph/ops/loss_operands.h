@@ -1,6 +1,7 @@
-// The places of the operands of linear_cross_entropy and token_logprob: x_TI, w_VI, target_T, [x2, w2], [bias_V],
-// [weight_T], [acc_w], [acc_w2], [acc_bias], [w_of_d_x] -> loss_T, [correct_T], [d_x], [d_w], [d_x2], [d_w2], [d_bias].
-// Attributes say which of those in brackets are present. For the rule and for every kernel.
+// The places of the operands of linear_cross_entropy, token_logprob and linear_distillation: x_TI, w_VI, target_T,
+// [x2, w2], [bias_V], [y_TE, u_VE, [teacher_bias_V]], [weight_T], [acc_w], [acc_w2], [acc_bias], [w_of_d_x] -> loss_T,
+// [correct_T], [d_x], [d_w], [d_x2], [d_w2], [d_bias]. Attributes say which of those in brackets are present. For the
+// rule and for every kernel.
 #pragma once
 
 #include <array>
@@ -20,7 +21,8 @@ struct LossOperands {
 
   std::array<Pair, 2> pairs;
   size_t num_pairs = 1;
-  int bias = -1;  // of the logits
+  int bias = -1;                                          // of the logits
+  int teacher_x = -1, teacher_w = -1, teacher_bias = -1;  // of linear_distillation
   int d_bias = -1, acc_bias = -1;
   int weight = -1;
   int correct = -1;   // an output: the token's weight where its target is the row's largest logit, else 0
@@ -39,6 +41,11 @@ struct LossOperands {
       pairs[1].w = num_inputs++;
     }
     if (a.Flag("bias")) bias = num_inputs++;
+    if (a.Has("temperature")) {
+      teacher_x = num_inputs++;
+      teacher_w = num_inputs++;
+      if (a.Flag("teacher_bias")) teacher_bias = num_inputs++;
+    }
     if (a.Flag("weighted")) weight = num_inputs++;
     if (a.Flag("correct")) correct = num_outputs++;
     const int reports = num_outputs;

@@ -1,8 +1,9 @@
-// Scratch of linear_cross_entropy: its workspace rule and the layout that its kernels use.
+// Scratch of linear_cross_entropy and its relatives: their workspace rule and the layout that their kernels use.
 #pragma once
 
 #include <algorithm>
 
+#include "graph/ops/loss_operands.h"
 #include "graph/ops/matrix_product.h"
 #include "graph/rule.h"
 
@@ -10,11 +11,12 @@ namespace temper {
 
 // Offsets into the workspace, 64-byte aligned.
 struct LossScratch {
-  int64_t chunk = 0;  // most rows at a time
-  Bytes rows;         // i32 [T]: the supervised tokens
-  Bytes gathered[2];  // [chunk, columns of x] of each pair
-  Bytes logits;       // [chunk, V] in x's dtype
-  Bytes exps;         // f32 [V] per thread, exp_bytes apart; of a row, within one step only
+  int64_t chunk = 0;                       // most rows at a time
+  Bytes rows;                              // i32 [T]: the supervised tokens
+  Bytes gathered[2];                       // [chunk, columns of x] of each pair
+  Bytes logits;                            // [chunk, V] in x's dtype
+  Bytes teacher_gathered, teacher_logits;  // of linear_distillation: [chunk, E] and [chunk, V] in x's dtype
+  Bytes exps;                              // f32 [V] per thread, exp_bytes apart; of a row, within one step only
   Bytes exp_bytes;
   Bytes products;  // product_bytes: scratch of the largest matrix product
   Bytes product_bytes;
@@ -63,7 +65,13 @@ inline LossScratch LossScratchOf(const Types& in, const Attributes& a, int threa
   s.rows = take(T * 4);
   for (size_t p = 0; p < pairs; ++p) s.gathered[p] = take(s.chunk * in[3 * p].shape[1] * size);
   s.logits = take(s.chunk * V * size);
-  if (const int64_t ranks = a.IntOr("ranks", 0); ranks > 0) {
+  const LossOperands operands(a);
+  if (operands.teacher_x >= 0) {
+    const int64_t E = in[static_cast<size_t>(operands.teacher_x)].shape[1];
+    s.teacher_gathered = take(s.chunk * E * size);
+    s.teacher_logits = take(s.chunk * V * size);
+    s.product_bytes = MatrixProductScratch(s.chunk, V, E, in[0].dtype, true, threads);
+  } else if (const int64_t ranks = a.IntOr("ranks", 0); ranks > 0) {
     const int64_t statistics = s.chunk * LossStatisticsOf(a).count() * 4;
     s.statistics = take(statistics);
     s.all_statistics = take(statistics * ranks);

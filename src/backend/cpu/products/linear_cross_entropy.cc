@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "backend/cpu/attention/softmax_row.h"
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/kernels.h"
+#include "backend/cpu/products/distillation_row.h"
 #include "backend/cpu/products/gemm.h"
 #include "backend/cpu/products/loss_statistics.h"
 #include "backend/cpu/vector/vector_kernels.h"
@@ -44,6 +46,14 @@ struct Pair : LossOperands::Pair {
   Gemm logits, d_x_product, d_w_product;
 };
 
+// Of linear_distillation: the teacher's logits.
+struct Teacher {
+  int64_t depth = 0;  // columns of its hidden states
+  WeightAt w;
+  Gemm logits;
+  RowDistillation row;
+};
+
 template <class T>
 class LossKernel final : public Kernel {
  public:
@@ -71,8 +81,28 @@ class LossKernel final : public Kernel {
     } else {
       rows_ = rows.bf16_;
     }
+    const DistillationRowKernels& divergences = isa >= Isa::kAvx512 ? kDistillationRowAvx512 : kDistillationRowAvx2;
+    if constexpr (std::is_same_v<T, float>) {
+      divergence_ = divergences.f32;
+    } else {
+      divergence_ = divergences.bf16_;
+    }
     const int64_t chunk = layout_.chunk, V = vocabulary_;
     const DType dtype = spec.inputs[0].dtype;
+    if (operands_.teacher_x >= 0) {
+      const Attributes& a = spec.attributes;
+      Teacher& teacher = teacher_.emplace();
+      teacher.depth = spec.inputs[static_cast<size_t>(operands_.teacher_x)].shape[1];
+      teacher.w = WeightAtOf(spec, operands_.teacher_w);
+      teacher.logits = Gemm(
+          {.m = chunk, .n = V, .k = teacher.depth, .dtype = dtype, .out_dtype = dtype, .b_packed = teacher.w.packed},
+          threads_, isa);
+      teacher.row = {.temperature = static_cast<float>(a.Double("temperature")),
+                     .beta = static_cast<float>(a.Double("beta")),
+                     .cap = loss_.cap,
+                     .teacher_cap = static_cast<float>(a.DoubleOr("teacher_softcap", 0))};
+      TEMPER_CHECK(teacher.logits.workspace() <= layout_.product_bytes) << teacher.logits.workspace().v;
+    }
     for (size_t p = 0; p < operands_.num_pairs; ++p) {
       Pair pair{operands_.pairs[p]};
       pair.depth = spec.inputs[static_cast<size_t>(pair.x)].shape[1];
@@ -227,7 +257,11 @@ class LossKernel final : public Kernel {
       pair.logits.RunInTeam(OperandsOf(args, pair.logits_w, GatheredOf(args, p), pair.depth, out),
                             {.m = n, .n = V, .k = pair.depth}, scratch, self);
     }
-    if (exchange_ == nullptr) {
+    if (teacher_) {
+      T* teacher_NV = reinterpret_cast<T*>(args.workspace + layout_.teacher_logits.v);
+      MakeTeacherLogits(args, rows, n, teacher_NV, scratch, self);
+      TakeDivergence(args, rows, n, logits_NV, teacher_NV, self);
+    } else if (exchange_ == nullptr) {
       TakeLoss(args, rows, n, logits_NV, self);
     } else if (!TakeSharedLoss(args, rows, n, logits_NV, self)) {
       return false;
@@ -265,6 +299,35 @@ class LossKernel final : public Kernel {
     }
     self.Meet();  // the next chunk overwrites what others still copy from
     return true;
+  }
+
+  void MakeTeacherLogits(const KernelArgs& args, const int32_t* rows, int64_t n, T* teacher_NV, std::byte* scratch,
+                         TeamMember self) {
+    const int64_t V = vocabulary_, E = teacher_->depth;
+    const DType dtype = std::is_same_v<T, float> ? DType::kF32 : DType::kBF16;
+    T* const gathered_NE = reinterpret_cast<T*>(args.workspace + layout_.teacher_gathered.v);
+    const T* const y = reinterpret_cast<const T*>(args.inputs[operands_.teacher_x]);
+    Divide(n, self,
+           [&](int64_t i) { std::memcpy(gathered_NE + i * E, y + rows[i] * E, static_cast<size_t>(E) * sizeof(T)); });
+    TileOutput out = {.out = teacher_NV, .out_stride = V, .out_dtype = dtype};
+    if (operands_.teacher_bias >= 0) {
+      out.bias = args.inputs[operands_.teacher_bias];
+      out.bias_dtype = dtype;
+    }
+    teacher_->logits.RunInTeam(OperandsOf(args, teacher_->w, gathered_NE, E, out), {.m = n, .n = V, .k = E}, scratch,
+                               self);
+  }
+
+  // As TakeLoss, of linear_distillation.
+  void TakeDivergence(const KernelArgs& args, const int32_t* rows, int64_t n, T* logits_NV, const T* teacher_NV,
+                      TeamMember self) {
+    const int64_t V = vocabulary_;
+    auto* loss_T = reinterpret_cast<float*>(args.outputs[LossOperands::kLoss]);
+    Divide(n, self, [&](int64_t i) {
+      const float weight = WeightOf(args, rows[i]);
+      loss_T[rows[i]] =
+          weight * divergence_(logits_NV + i * V, teacher_NV + i * V, V, teacher_->row, operands_.gradient, weight);
+    });
   }
 
   // Losses of n rows; where gradients are wanted, logits become theirs.
@@ -351,6 +414,8 @@ class LossKernel final : public Kernel {
   const std::unique_ptr<Exchange> exchange_;
   Status exchanged_;  // the first error of a run; written by member 0 between barriers
   SoftmaxRowKernelsOf<T> rows_;
+  DistillationRowFn<T> divergence_;
+  std::optional<Teacher> teacher_;
   std::vector<Pair> pairs_;
 };
 
