@@ -53,12 +53,14 @@ struct ForwardPass {
   std::optional<OpenedModel> reference_model;
   std::unique_ptr<Executor> reference;
   std::vector<LoraModule> adapters;
+  std::vector<TrainedRows> rows;
 
   std::string PlaceOf(int64_t sample) const { return data.dataset.PlaceOf(sample); }
   BufferLookup Lookup() const;
   // Reads the model's weights into memory.
   Status Load() const {
     TEMPER_RETURN_IF_ERROR(model.Load(Lookup()));
+    TEMPER_RETURN_IF_ERROR(model.LoadRowsBeside(rows, Lookup()));
     return model.LoadRowNormsOf(adapters, NormsOf::kSum, /*magnitudes=*/false, Lookup());
   }
 };

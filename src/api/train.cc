@@ -106,6 +106,7 @@ Result<RunProgress> FillMemory(const CheckpointContents& contents, TrainingRun& 
     // Each machine may have its own copy of the files.
     const RankOfMachine here = run.setup.ranks.of_machine();
     TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.engine.Lookup(), here.rank, here.ranks));
+    TEMPER_RETURN_IF_ERROR(run.setup.model.LoadRowsBeside(run.compiled.trains.rows, run.engine.Lookup()));
     const bool begins = !run.setup.model.adapter() && !resume;
     TEMPER_RETURN_IF_ERROR(run.setup.model.LoadRowNormsOf(run.compiled.trains.adapters, NormsOf::kWeight,
                                                           /*magnitudes=*/begins, run.engine.Lookup()));

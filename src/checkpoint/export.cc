@@ -113,7 +113,7 @@ class Exporter {
     report_.merged = weights_->merged();
     for (const Tensor& t : weights_->tensors()) {
       if (!Mxfp4Tensor::Of(t.from)) continue;
-      const bool changes = dtype_ || t.adapter.module != nullptr;
+      const bool changes = dtype_ || t.changed();
       bool& kept = keeps_mxfp4_.emplace(ModuleOf(t.name), true).first->second;
       kept = kept && !changes;
     }
@@ -168,8 +168,7 @@ class Exporter {
         TEMPER_RETURN_IF_ERROR(WriteStored(writer, stored.name, part->second));
       } else {
         const Tensor& tensor = *by_name.at(stored.name);
-        const bool merges = tensor.adapter.module != nullptr;
-        TEMPER_RETURN_IF_ERROR(merges ? WriteMerged(writer, tensor) : WriteConverted(writer, tensor));
+        TEMPER_RETURN_IF_ERROR(tensor.changed() ? WriteMerged(writer, tensor) : WriteConverted(writer, tensor));
       }
       done += stored.bytes();
       if (progress_) progress_(done, total);
@@ -281,6 +280,10 @@ class Exporter {
     }
     if (weights_->untied()) {
       for (const std::string& key : spec_.tied_keys) config_[OrderedJson::json_pointer(key)] = false;
+      changed = true;
+    }
+    if (spec_.words > 0) {
+      config_[OrderedJson::json_pointer(spec_.words_key)] = spec_.words;
       changed = true;
     }
     return changed ? PrintPythonJson(config_, config_text_) : config_text_;
