@@ -71,8 +71,7 @@ Status WriteAdapter(Env& env, const std::string& folder, const LoraConfig& confi
 }
 
 Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, std::span<const LoraModule> modules,
-                                          std::span<const TrainedCopy> copies,
-                                          std::span<const TrainedRows> rows) {
+                                          std::span<const TrainedCopy> copies, std::span<const TrainedRows> rows) {
   TEMPER_ASSIGN_OR_RETURN(ModelWeights files, ModelWeights::Open(env, folder, WeightsKind::kAdapter));
   std::set<std::string, std::less<>> expected;
   std::map<std::string, std::string> stored_as;

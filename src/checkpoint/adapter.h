@@ -26,15 +26,15 @@ struct NamedView {
 Status WriteAdapter(Env& env, const std::string& folder, const LoraConfig& config, std::span<const NamedView> tensors);
 
 // An adapter, opened and verified to be exactly that of `modules`, `copies` and `rows`: every A and B, every weight and
-// every table's rows that were trained in full are there, with the right shape and a floating dtype, and nothing else (except the frozen weight that
-// PEFT stores beside an adapted head).
+// every table's rows that were trained in full are there, with the right shape and a floating dtype, and nothing else
+// (except the frozen weight that PEFT stores beside an adapted head).
 class AdapterReader {
  public:
   static Result<AdapterReader> Open(Env& env, const std::string& folder, std::span<const LoraModule> modules,
-                                    std::span<const TrainedCopy> copies = {},
-                                    std::span<const TrainedRows> rows = {});
+                                    std::span<const TrainedCopy> copies = {}, std::span<const TrainedRows> rows = {});
 
-  // Fills the buffer of each A, B, copy and trained row, and of its master if `buffer` has one, converting. Skips buffers that `buffer` does not have.
+  // Fills the buffer of each A, B, copy and trained row, and of its master if `buffer` has one, converting. Skips
+  // buffers that `buffer` does not have.
   Status Load(const BufferLookup& buffer) const;
   // One tensor, named by its module's path of today, converted to f32. REQUIRES: it is of a module given to Open; out
   // has its element count.

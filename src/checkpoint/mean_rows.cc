@@ -8,7 +8,7 @@
 namespace temper {
 namespace {
 
-constexpr int64_t kElementsAtOnce = 1 << 20;
+constexpr int64_t kElementsOfPiece = 1 << 20;
 constexpr int64_t kRowsOfNoise = 4096;
 constexpr double kCovariance = 1e-9;  // modeling_utils.py: epsilon
 
@@ -17,7 +17,7 @@ constexpr double kCovariance = 1e-9;  // modeling_utils.py: epsilon
 Result<std::vector<float>> MeanRows(const ReadTableRows& read, int64_t rows, int64_t columns, int64_t count) {
   TEMPER_CHECK(rows > 0 && columns > 0 && count > 0) << rows << " rows of " << columns << ", and " << count;
   std::vector<double> mean(static_cast<size_t>(columns));
-  const int64_t at_once = std::max<int64_t>(kElementsAtOnce / columns, 1);
+  const int64_t at_once = std::max<int64_t>(kElementsOfPiece / columns, 1);
   std::vector<float> piece;
   for (int64_t first = 0; first < rows; first += at_once) {
     const int64_t n = std::min(at_once, rows - first);

@@ -15,9 +15,9 @@ namespace temper {
 // Reads rows [first, first + rows) of a table, in f32.
 using ReadTableRows = std::function<Status(int64_t first, int64_t rows, std::span<float> out)>;
 
-// `count` new rows for a table of `rows` rows of `columns` elements. Equal calls give equal rows; torch's draws differ, as
-// they come from another generator. The noise is a sum of up to 4,096 rows with normal factors, which has the covariance
-// of these. Reads the table once, and those rows again.
+// `count` new rows for a table of `rows` rows of `columns` elements. Equal calls give equal rows; torch's draws differ,
+// as they come from another generator. The noise is a sum of up to 4,096 rows with normal factors, which has the
+// covariance of these. Reads the table once, and those rows again.
 Result<std::vector<float>> MeanRows(const ReadTableRows& read, int64_t rows, int64_t columns, int64_t count);
 
 }  // namespace temper

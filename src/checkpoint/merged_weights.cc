@@ -348,7 +348,8 @@ Status MergedWeights::Reader::Read(int64_t first, int64_t rows, std::span<float>
 Status MergedWeights::Reader::ReadBase(int64_t first, int64_t rows, std::span<float> out,
                                        std::span<std::byte> staging) const {
   TEMPER_CHECK(std::ssize(out) == rows * columns_) << tensor_->name << ": " << rows << " rows";
-  const int64_t stored = std::clamp<int64_t>(tensor_->type.shape.rank() == 0 ? rows : tensor_->type.shape[0] - tensor_->made - first, 0, rows);
+  const int64_t stored = std::clamp<int64_t>(
+      tensor_->type.shape.rank() == 0 ? rows : tensor_->type.shape[0] - tensor_->made - first, 0, rows);
   const auto of_file = out.first(static_cast<size_t>(stored * columns_));
   TEMPER_RETURN_IF_ERROR(
       tensor_->from.ReadElementsAs(first * columns_, DType::kF32, std::as_writable_bytes(of_file), staging));

@@ -1,6 +1,6 @@
 // MergedWeights: the tensors of a model's files with its adapter merged into them: W + scale * B A in f32, with DoRA
-// times m / ||W + scale * B A|| of each row; in tables of words the rows that it has trained. What an export of any format reads. Weights stream through in pieces of
-// rows; memory is bounded by the adapters of some modules.
+// times m / ||W + scale * B A|| of each row; in tables of words the rows that it has trained. What an export of any
+// format reads. Weights stream through in pieces of rows; memory is bounded by the adapters of some modules.
 //
 // Thread rule: one thread at a time; the readers that it opens are independent of it and of each other.
 #pragma once

@@ -56,9 +56,10 @@ struct ExportSettings {
                                .help = "gguf: threads that read and quantise",
                                .range = {.at_least = 1, .at_most = kMaxThreads},
                                .default_text = "the processors of this machine"});
-    options.options.push_back({.name = "add_tokens",
-                               .target = &add_tokens,
-                               .help = "hf: file with new tokens, one a line (or a JSON list): rows and tokenizer get them"});
+    options.options.push_back(
+        {.name = "add_tokens",
+         .target = &add_tokens,
+         .help = "hf: file with new tokens, one a line (or a JSON list): rows and tokenizer get them"});
     options.options.push_back(
         {.name = "overwrite", .target = &overwrite, .help = "replace the folder's contents; gguf: the file"});
     return {std::move(options)};
@@ -108,12 +109,13 @@ Status ExportFolder(const ExportSettings& settings, const OpenedModel& model) {
   Report(report, output_dir);
   if (added.empty()) return OkStatus();
   TEMPER_RETURN_IF_ERROR(CheckNewWords(PosixEnv(), output_dir, added));
-  LogInfo(fmt::format("{} new tokens, {} to {}; {}. Beside an adapter their rows are trained by "
-                      "lora.trainable_token_indices: {}",
-                      added.size(), added.front().id, added.back().id,
-                      spec.words > 0 ? fmt::format("tables grow to {} rows", spec.words)
-                                     : std::string("the tables had free rows for them"),
-                      RowsToTrain(model.model(), added)));
+  LogInfo(
+      fmt::format("{} new tokens, {} to {}; {}. Beside an adapter their rows are trained by "
+                  "lora.trainable_token_indices: {}",
+                  added.size(), added.front().id, added.back().id,
+                  spec.words > 0 ? fmt::format("tables grow to {} rows", spec.words)
+                                 : std::string("the tables had free rows for them"),
+                  RowsToTrain(model.model(), added)));
   return OkStatus();
 }
 

@@ -13,17 +13,17 @@
 namespace temper {
 namespace {
 
-constexpr char kName[] = "lora.trainable_token_indices";
+constexpr char kTokenRows[] = "lora.trainable_token_indices";
 
 Result<std::vector<int64_t>> RowsOf(const OrderedJson& value, const std::string& where) {
   const auto bad = [&] {
     return InvalidArgument(fmt::format(
-        "{}: {} should be a list of rows, such as [5, 7], or map tables to such lists, as {{embed_tokens: [5, 7]}}", where,
-        kName));
+        "{}: {} should be a list of rows, such as [5, 7], or map tables to such lists, as {{embed_tokens: [5, 7]}}",
+        where, kTokenRows));
   };
   if (value.is_string()) {
     auto rows = ParseRowList(value.get_ref<const std::string&>());
-    if (!rows.ok()) return InvalidArgument(fmt::format("{}: {}: {}", where, kName, rows.status().message()));
+    if (!rows.ok()) return InvalidArgument(fmt::format("{}: {}: {}", where, kTokenRows, rows.status().message()));
     return rows;
   }
   std::vector<int64_t> rows;
@@ -73,7 +73,7 @@ Option TokenRowsOption(LoraConfig::TokenIndices& indices) {
     }
     return texts.empty() ? std::string("[]") : fmt::format("{{{}}}", fmt::join(texts, ", "));
   };
-  return {.name = kName,
+  return {.name = kTokenRows,
           .target = Repeatable{.set = set, .as_yaml = as_yaml},
           .help = "rows of the embeddings to train beside the adapter, such as 5,7-9; a tied head follows",
           .value_hint = "ROWS",

@@ -95,7 +95,8 @@ Status CheckMethod(const RunConfig& c) {
   }
   if (!c.lora.trainable_token_indices.empty()) {
     return InvalidArgument(
-        "lora.trainable_token_indices is set, but method is full, which trains every row: remove it, or set method: lora");
+        "lora.trainable_token_indices is set, but method is full, which trains every row: remove it, or set method: "
+        "lora");
   }
   if (!c.lora.saved_names().empty()) {
     return InvalidArgument(

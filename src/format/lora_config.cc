@@ -35,8 +35,8 @@ Status RefuseOtherMethods(const Json& json, const std::string& path) {
     TEMPER_ASSIGN_OR_RETURN(const bool on, BoolOr(json, key, false, path));
     if (on) return unsupported(key);
   }
-  for (const char* key : {"layer_replication", "alora_invocation_tokens", "arrow_config",
-                          "kasa_config", "monteclora_config", "use_bdlora"}) {
+  for (const char* key : {"layer_replication", "alora_invocation_tokens", "arrow_config", "kasa_config",
+                          "monteclora_config", "use_bdlora"}) {
     if (json.contains(key) && !json[key].empty()) return unsupported(key);
   }
   if (const auto it = json.find("init_lora_weights"); it != json.end() && it->is_string()) {
@@ -129,7 +129,8 @@ Result<LoraConfig::TokenIndices> TokenIndicesOr(const OrderedJson& json, const s
     return all;
   }
   for (const auto& [module, list] : it->items()) {
-    if (module.empty() || all.size() == 16) return Corrupt(path + ": trainable_token_indices names no module, or too many");
+    if (module.empty() || all.size() == 16)
+      return Corrupt(path + ": trainable_token_indices names no module, or too many");
     TEMPER_ASSIGN_OR_RETURN(std::vector<int64_t> indices, IndicesOf(Json(list), path));
     all.emplace_back(module, std::move(indices));
   }

@@ -38,8 +38,8 @@ struct LoraConfig {
   Modules modules_to_save = std::vector<std::string>();
   // A head that is tied to the embedding table stays so where one of the two is among them.
   bool ensure_weight_tying = false;
-  // Rows of tables of words that are trained beside the adapter, by the name of the table's module; "": of the table that
-  // tokens are looked up in.
+  // Rows of tables of words that are trained beside the adapter, by the name of the table's module; "": of the table
+  // that tokens are looked up in.
   using TokenIndices = std::vector<std::pair<std::string, std::vector<int64_t>>>;
   TokenIndices trainable_token_indices;
   // Written, never read: whether weights are stored as [in, out] follows from the model, as in PEFT.

@@ -49,9 +49,8 @@ TEST(LoraConfig, HowAdaptersBeginThatLeaveTheirBaseAloneDoesNotMatter) {
 
 // Each computes something else of the same A and B, or of other tensors.
 TEST(LoraConfig, WhatComputesOtherwiseIsRefusedByItsNameWithARemedy) {
-  const std::vector<std::pair<const char*, const char*>> flags = {{"lora_bias", "true"},
-                                                                  {"layer_replication", "[[0, 4]]"},
-                                                                  {"alora_invocation_tokens", "[1, 2]"}};
+  const std::vector<std::pair<const char*, const char*>> flags = {
+      {"lora_bias", "true"}, {"layer_replication", "[[0, 4]]"}, {"alora_invocation_tokens", "[1, 2]"}};
   const std::vector<std::pair<const char*, const char*>> words = {
       {"peft_type", "PROMPT_TUNING"},          {"bias", "lora_only"},          {"init_lora_weights", "pissa"},
       {"init_lora_weights", "pissa_niter_16"}, {"init_lora_weights", "OLoRA"}, {"init_lora_weights", "corda"},

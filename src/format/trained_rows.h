@@ -1,7 +1,7 @@
-// TrainedRows: some rows of a table of words that are trained in full beside an adapter, where the table itself stays as
-// it is: PEFT's trainable_token_indices (peft/tuners/trainable_tokens/layer.py). In a graph they are a value of their
-// own, [rows, width], with the name that an adapter's file has for it, and two more that are in no file: the rows as
-// the model has them, and which words they are, [vocabulary, rows] of zeros and ones.
+// TrainedRows: some rows of a table of words that are trained in full beside an adapter, where the table itself stays
+// as it is: PEFT's trainable_token_indices (peft/tuners/trainable_tokens/layer.py). In a graph they are a value of
+// their own, [rows, width], with the name that an adapter's file has for it, and two more that are in no file: the rows
+// as the model has them, and which words they are, [vocabulary, rows] of zeros and ones.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +16,8 @@
 namespace temper {
 
 struct TrainedRows {
-  std::string module;      // of the table: "model.embed_tokens"
-  std::string weight;      // the table's value
+  std::string module;         // of the table: "model.embed_tokens"
+  std::string weight;         // the table's value
   std::vector<int64_t> rows;  // of the table, in the order of the value's rows; each once
   int64_t vocabulary = 0, width = 0;
   TrainedCopy::Readers readers = TrainedCopy::Readers::kAll;  // of the table, which read these rows instead

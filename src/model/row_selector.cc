@@ -11,10 +11,8 @@
 namespace temper {
 namespace {
 
-using Readers = TrainedCopy::Readers;
-
 // Of a weight "<module>.weight".
-std::string ModuleOf(const std::string& weight) {
+std::string ModuleOfTable(const std::string& weight) {
   return weight.substr(0, weight.rfind('.'));
 }
 
@@ -57,10 +55,10 @@ class RowSelector {
     const std::vector<int64_t>*of_table = nullptr, *of_head = nullptr;
     for (const auto& [name, rows] : wanted) {
       const bool is_head = !name.empty() && !classes_ && head_.path.ends_with(name);
-      const bool is_table = name.empty() || ModuleOf(table_->name).ends_with(name);
+      const bool is_table = name.empty() || ModuleOfTable(table_->name).ends_with(name);
       if (is_head == is_table) {
-        return Refuse(fmt::format("{} is no table of words; this model has {}{}", Quoted(name), ModuleOf(table_->name),
-                                  classes_ ? "" : " and " + head_.path));
+        return Refuse(fmt::format("{} is no table of words; this model has {}{}", Quoted(name),
+                                  ModuleOfTable(table_->name), classes_ ? "" : " and " + head_.path));
       }
       TEMPER_RETURN_IF_ERROR(CheckRows(rows, is_head ? *head_table_ : *table_));
       (is_head ? of_head : of_table) = &rows;
@@ -68,10 +66,12 @@ class RowSelector {
     // Of tables that are tied, the same rows of both are one.
     const bool together = tied && of_table != nullptr && (of_head == nullptr || *of_head == *of_table);
     if (of_table != nullptr) {
-      all.push_back(Rows(*table_, ModuleOf(table_->name), *of_table, together || !tied ? Readers::kAll : Readers::kEmbedding));
+      all.push_back(Rows(*table_, ModuleOfTable(table_->name), *of_table,
+                         together || !tied ? TrainedCopy::Readers::kAll : TrainedCopy::Readers::kEmbedding));
     }
     if (of_head != nullptr && !together) {
-      all.push_back(Rows(*head_table_, head_.path, *of_head, tied ? Readers::kHead : Readers::kAll));
+      all.push_back(
+          Rows(*head_table_, head_.path, *of_head, tied ? TrainedCopy::Readers::kHead : TrainedCopy::Readers::kAll));
     }
     for (const TrainedRows& rows : all) TEMPER_RETURN_IF_ERROR(CheckApart(rows));
     return all;
@@ -87,9 +87,10 @@ class RowSelector {
     std::set<int64_t> seen;
     for (const int64_t row : rows) {
       if (row < 0 || row >= table.shape[0]) {
-        return Refuse(fmt::format("{} is no row of {}, which has 0 to {}: the number of a new token, say, comes with "
-                                  "add_tokens",
-                                  row, ModuleOf(table.name), table.shape[0] - 1));
+        return Refuse(
+            fmt::format("{} is no row of {}, which has 0 to {}: the number of a new token, say, comes with "
+                        "add_tokens",
+                        row, ModuleOfTable(table.name), table.shape[0] - 1));
       }
       if (!seen.insert(row).second) return Refuse(fmt::format("{} is listed twice: list it once", row));
     }
@@ -102,18 +103,19 @@ class RowSelector {
       return Refuse(fmt::format("{} is trained in full, too: remove it from {}, or the rows", rows.module,
                                 in_file_ ? "modules_to_save" : "train_modules"));
     }
-    if (rows.readers == Readers::kEmbedding) return OkStatus();
+    if (rows.readers == TrainedCopy::Readers::kEmbedding) return OkStatus();
     for (const LoraModule& m : adapters_) {
       if (!m.is_head || m.parts.front().weight != rows.weight) continue;
-      return Refuse(fmt::format("{} has an adapter, too, and reads the same table: remove it from target_modules, or "
-                                "train the table in full",
-                                m.path));
+      return Refuse(
+          fmt::format("{} has an adapter, too, and reads the same table: remove it from target_modules, or "
+                      "train the table in full",
+                      m.path));
     }
     return OkStatus();
   }
 
   static TrainedRows Rows(const WeightDeclaration& table, const std::string& module, const std::vector<int64_t>& rows,
-                          Readers readers) {
+                          TrainedCopy::Readers readers) {
     const FileTensor& tensor = table.source.tensors().front();
     return {.module = module,
             .weight = table.name,

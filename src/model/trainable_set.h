@@ -32,8 +32,8 @@ struct TrainableSet {
 };
 
 // What `config` selects of a model: its adapters (ResolveLora), copies of the modules that modules_to_save names, and
-// the rows of trainable_token_indices. Errors: as ResolveLora; names of no module or of a group of modules; rows that the
-// table has not. `file`: as there.
+// the rows of trainable_token_indices. Errors: as ResolveLora; names of no module or of a group of modules; rows that
+// the table has not. `file`: as there.
 Result<TrainableSet> ResolveTrainable(const Model& model, const LoraConfig& config, const std::string& file = "");
 
 // What a user should hear of a head that is tied to the embeddings, and of a setting that keeps it so and has no

@@ -13,22 +13,9 @@
 #include "format/python_json.h"
 #include "format/quoted.h"
 #include "graph/row_list.h"
+#include "model/words_key.h"
 
 namespace temper {
-namespace {
-
-// Where config.json has the number of words.
-Result<std::string> KeyOfWords(const OrderedJson& config, int64_t words, const std::string& where) {
-  for (const char* key : {"/text_config/vocab_size", "/vocab_size"}) {
-    const OrderedJson::json_pointer at(key);
-    if (config.contains(at) && config[at] == words) return std::string(key);
-  }
-  if (!config.contains("text_config") && !config.contains("vocab_size")) return std::string("/vocab_size");
-  return Unsupported(fmt::format("{}: vocab_size is not the {} words that the model has: tokens cannot be added", where,
-                                 words));
-}
-
-}  // namespace
 
 Result<std::vector<AddedToken>> AddNewWords(Env& env, const OpenedModel& model, const std::string& file,
                                             ExportSpec* spec) {
@@ -57,8 +44,8 @@ Result<std::vector<AddedToken>> AddNewWords(Env& env, const OpenedModel& model, 
     if (!of_words || (facts.classes > 0 && w.name == head.weights.front())) continue;
     const bool known = table == nullptr || w.name == head.weights.front() || w.name == bias;
     if (!known || w.shape[0] != facts.vocab || w.source.tensors().size() != 1 || w.source.transposed()) {
-      return Unsupported(fmt::format("--add_tokens: {} has {}, a table of words for which rows are not made", model.folder(),
-                                     w.name));
+      return Unsupported(
+          fmt::format("--add_tokens: {} has {}, a table of words for which rows are not made", model.folder(), w.name));
     }
     if (table == nullptr) table = &w;
     spec->tables.push_back(w.source.tensors().front().name);
@@ -72,7 +59,7 @@ Result<std::vector<AddedToken>> AddNewWords(Env& env, const OpenedModel& model, 
     TEMPER_ASSIGN_OR_RETURN(text, ReadTextFile(env, where, MiB(64)));
   }
   TEMPER_ASSIGN_OR_RETURN(const OrderedJson config, ParseOrderedPythonJson(text, where));
-  TEMPER_ASSIGN_OR_RETURN(spec->words_key, KeyOfWords(config, facts.vocab, where));
+  TEMPER_ASSIGN_OR_RETURN(spec->words_key, WordsKey(config, facts.vocab, where));
   return tokens;
 }
 
@@ -81,9 +68,10 @@ Status CheckNewWords(Env& env, const std::string& folder, const std::vector<Adde
   for (const AddedToken& token : tokens) {
     TEMPER_ASSIGN_OR_RETURN(const auto ids, tokenizer->Encode(token.content, {.add_special = false}));
     if (std::count(ids.begin(), ids.end(), token.id) == 1) continue;
-    return Unsupported(fmt::format("{}: the tokenizer does not read {} as the token {} that it was given: its text is "
-                                   "changed before tokens are searched. Try an entry with normalized: true",
-                                   folder, Quoted(token.content), token.id));
+    return Unsupported(
+        fmt::format("{}: the tokenizer does not read {} as the token {} that it was given: its text is "
+                    "changed before tokens are searched. Try an entry with normalized: true",
+                    folder, Quoted(token.content), token.id));
   }
   return OkStatus();
 }

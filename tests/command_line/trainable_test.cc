@@ -127,9 +127,9 @@ TEST_F(Trainable, StepsAreThoseOfPeft) {
     SCOPED_TRACE(name);
     const std::string model = wanted.value("untied", false) ? Untied() : kModel, begin = Path("begin_" + name);
     WriteBeginning(wanted, model, begin);
-    Arguments run =
-        Steps({"--model", model, "--adapter", begin, "--data", "golden.jsonl", "--max_seq_len", "512", "--max_steps",
-               std::to_string(wanted["steps"].size()), "--lr_scheduler_type", "constant", "--learning_rate", golden["learning_rate"].dump()});
+    Arguments run = Steps({"--model", model, "--adapter", begin, "--data", "golden.jsonl", "--max_seq_len", "512",
+                           "--max_steps", std::to_string(wanted["steps"].size()), "--lr_scheduler_type", "constant",
+                           "--learning_rate", golden["learning_rate"].dump()});
     if (wanted.contains("lora_plus_ratio")) run = With(run, {"--lora_plus_ratio", wanted["lora_plus_ratio"].dump()});
     if (wanted.contains("weight_decay")) run = With(run, {"--weight_decay", wanted["weight_decay"].dump()});
     for (const Json& group : wanted.value("groups", Json::array())) {
@@ -270,8 +270,8 @@ TEST_F(Trainable, RowsAreTrainedOnMeshesAsOnOneRank) {
   for (const auto& [name, model, rows] : cases) {
     SCOPED_TRACE(name);
     const auto steps = [&](const std::string& out, const Arguments& mesh) {
-      return With(Steps({"--model", model, "--output_dir", out, "--max_steps", "4", "--gradient_accumulation_steps", "2",
-                         "--lora.trainable_token_indices", rows}),
+      return With(Steps({"--model", model, "--output_dir", out, "--max_steps", "4", "--gradient_accumulation_steps",
+                         "2", "--lora.trainable_token_indices", rows}),
                   mesh);
     };
     RunWell(steps("one_" + name, {}));
@@ -321,10 +321,12 @@ TEST_F(Trainable, WhatCannotBeMeantIsRefused) {
   const std::string rows = "--lora.trainable_token_indices";
   ExpectEnd(Temper(Train({rows, "2048"})), 2, {"2048 is no row of model.embed_tokens, which has 0 to 2047"});
   ExpectEnd(Temper(Train({rows, "[5, 5]"})), 2, {"5 is listed twice: list it once"});
-  ExpectEnd(Temper(Train({rows, "{norm: [1]}"})), 2, {"'norm' is no table of words; this model has model.embed_tokens"});
+  ExpectEnd(Temper(Train({rows, "{norm: [1]}"})), 2,
+            {"'norm' is no table of words; this model has model.embed_tokens"});
   ExpectEnd(Temper(Train({rows, "five"})), 2, {"a list of rows should be like 5,7-9"});
   ExpectEnd(Temper(Train({rows, "5", "--train_modules", "embed_tokens"})), 2, {"is trained in full, too"});
-  ExpectEnd(Temper(Train({rows, "5", "--lora.target_modules", "[lm_head, q_proj]"})), 2, {"lm_head has an adapter, too"});
+  ExpectEnd(Temper(Train({rows, "5", "--lora.target_modules", "[lm_head, q_proj]"})), 2,
+            {"lm_head has an adapter, too"});
   ExpectEnd(Temper(Train({rows, "5", "--method", "full"})), 2, {"which trains every row"});
   ExpectEnd(Temper(Train({"--train_modules", "lm_haed"})), 2, {"train_modules: 'lm_haed' is no module"});
   ExpectEnd(Temper(Train({"--train_modules", "mlp"})), 2, {"no module with weights of its own"});

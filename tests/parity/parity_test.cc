@@ -20,9 +20,9 @@
 #include "format/lora_config.h"
 #include "graph/named_ops.h"
 #include "infer/generator.h"
+#include "model/adapted_model.h"
 #include "model/families.h"
 #include "model/lora.h"
-#include "model/adapted_model.h"
 #include "model/model.h"
 #include "program/buffer_names.h"
 #include "program/program_names.h"
@@ -107,8 +107,8 @@ bool IsMixture(const std::string& name) {
 bool RunsHere(const std::string& name) {
   const char* const device = std::getenv("TEMPER_TEST_DEVICE");
   const auto has = [&](const char* part) { return name.find(part) != name.npos; };
-  const bool lacking = has("dora") || has("rows") || has("lfm2") || has("qwen3_5") || has("granite_hybrid") || has("nemotron_h") ||
-                       has("gpt_oss") || IsMixture(name);
+  const bool lacking = has("dora") || has("rows") || has("lfm2") || has("qwen3_5") || has("granite_hybrid") ||
+                       has("nemotron_h") || has("gpt_oss") || IsMixture(name);
   return !lacking || device == nullptr || std::string_view(device) != "gpu";
 }
 std::vector<std::string> CasesOfKind(const std::string& kind) {
@@ -451,9 +451,8 @@ std::unique_ptr<DecodeEngine> MakeDecoder(const std::string& name, const std::st
   const auto targets = adapter.empty() ? TrainableSet() : TargetsOf(*model, adapter);
   const ModelFacts& facts = model->facts();
   if (facts.positions_are_learned) context = std::min(context, facts.max_positions);
-  auto decoder =
-      Must(DecodeEngine::Create(*model, {.context = context, .adapter = targets.adapters, .rows = targets.rows},
-                                place.kernels(), place.gpu));
+  auto decoder = Must(DecodeEngine::Create(
+      *model, {.context = context, .adapter = targets.adapters, .rows = targets.rows}, place.kernels(), place.gpu));
   const auto lookup = [&](const std::string& n) { return decoder->Buffer(n); };
   const ModelWeights weights = OpenWeights(*model, name);
   Must(LoadWeights(weights, model->StoredWeights(), lookup));

@@ -35,7 +35,7 @@ Result<AddedToken> TokenOf(const Json& json, const std::string& where) {
   return token;
 }
 
-OrderedJson AsJson(const AddedToken& token) {
+OrderedJson EntryOf(const AddedToken& token) {
   return {{"content", token.content}, {"single_word", token.single_word}, {"lstrip", token.lstrip},
           {"rstrip", token.rstrip},   {"normalized", token.normalized},   {"special", token.special}};
 }
@@ -69,15 +69,16 @@ Result<std::string> WithTokens(std::string text, const std::vector<AddedToken>& 
   TEMPER_ASSIGN_OR_RETURN(const Json json, ParseJson(text, where));
   const size_t end = EndOfList(text, "added_tokens");
   if (!json.is_object() || end == std::string::npos) {
-    return Unsupported(fmt::format("{}: has no list added_tokens, to which tokens could be added: save the tokenizer again "
-                                   "with transformers",
-                                   where));
+    return Unsupported(
+        fmt::format("{}: has no list added_tokens, to which tokens could be added: save the tokenizer again "
+                    "with transformers",
+                    where));
   }
   const size_t before = text.find_last_not_of(" \t\r\n", end - 1);
   std::string added;
   for (const AddedToken& token : tokens) {
     OrderedJson entry = {{"id", token.id}};
-    entry.update(AsJson(token));
+    entry.update(EntryOf(token));
     added += (added.empty() && text[before] == '[' ? "\n    " : ",\n    ") + DumpJson(entry);
   }
   return text.insert(before + 1, added);
@@ -89,7 +90,7 @@ Result<std::string> ConfigWithTokens(const std::string& text, const std::vector<
   const OrderedJson* const list = FindValue(config, "added_tokens_decoder");
   if (list == nullptr || !list->is_object()) return text;  // transformers then takes those of tokenizer.json
   for (const AddedToken& token : tokens) {
-    config["added_tokens_decoder"][std::to_string(token.id)] = AsJson(token);
+    config["added_tokens_decoder"][std::to_string(token.id)] = EntryOf(token);
   }
   return PrintPythonJson(std::move(config), text);
 }
@@ -142,10 +143,10 @@ Status NumberNewTokens(const Tokenizer& tokenizer, const std::string& where, std
   int64_t next = tokenizer.vocab_size();
   for (AddedToken& token : *tokens) {
     if (const auto id = tokenizer.TokenToId(token.content)) {
-      return InvalidArgument(
-          fmt::format("{}: {} is token {} of the tokenizer already: remove it; lora.trainable_token_indices: [{}] trains "
-                      "its row",
-                      where, Quoted(token.content), *id, *id));
+      return InvalidArgument(fmt::format(
+          "{}: {} is token {} of the tokenizer already: remove it; lora.trainable_token_indices: [{}] trains "
+          "its row",
+          where, Quoted(token.content), *id, *id));
     }
     token.id = static_cast<int32_t>(next++);
   }
@@ -160,14 +161,14 @@ Result<std::map<std::string, std::string>> FilesWithTokens(Env& env, const std::
     return ReadTextFile(env, JoinPath(folder, name), GiB(1));
   };
   if (!replaced.contains(kTokenizerFile) && !env.IsFile(JoinPath(folder, kTokenizerFile))) {
-    return Unsupported(fmt::format("{} has no {}, to which tokens could be added: load the folder with transformers' "
-                                   "AutoTokenizer and save it again (save_pretrained)",
-                                   folder, kTokenizerFile));
+    return Unsupported(
+        fmt::format("{} has no {}, to which tokens could be added: load the folder with transformers' "
+                    "AutoTokenizer and save it again (save_pretrained)",
+                    folder, kTokenizerFile));
   }
   std::map<std::string, std::string> files;
   TEMPER_ASSIGN_OR_RETURN(std::string text, text_of(kTokenizerFile));
-  TEMPER_ASSIGN_OR_RETURN(files[kTokenizerFile],
-                          WithTokens(std::move(text), tokens, JoinPath(folder, kTokenizerFile)));
+  TEMPER_ASSIGN_OR_RETURN(files[kTokenizerFile], WithTokens(std::move(text), tokens, JoinPath(folder, kTokenizerFile)));
   if (!replaced.contains(kConfigFile) && !env.IsFile(JoinPath(folder, kConfigFile))) return files;
   TEMPER_ASSIGN_OR_RETURN(text, text_of(kConfigFile));
   TEMPER_ASSIGN_OR_RETURN(files[kConfigFile], ConfigWithTokens(text, tokens, JoinPath(folder, kConfigFile)));

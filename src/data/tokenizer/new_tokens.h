@@ -17,12 +17,12 @@ namespace temper {
 // Errors name the line or the place in the list: nothing, a token twice, none at all.
 Result<std::vector<AddedToken>> ReadNewTokens(Env& env, const std::string& path);
 
-// Gives `tokens` their ids, which follow each other from tokenizer.vocab_size() on, as `tokenizers` does. Errors: a token
-// that the tokenizer has. `where`: of the list.
+// Gives `tokens` their ids, which follow each other from tokenizer.vocab_size() on, as `tokenizers` does. Errors: a
+// token that the tokenizer has. `where`: of the list.
 Status NumberNewTokens(const Tokenizer& tokenizer, const std::string& where, std::vector<AddedToken>* tokens);
 
-// The texts of tokenizer.json and tokenizer_config.json with the tokens, by name. `replaced`: texts that stand for those
-// of `folder`. Errors: the folder has no tokenizer.json.
+// The texts of tokenizer.json and tokenizer_config.json with the tokens, by name. `replaced`: texts that stand for
+// those of `folder`. Errors: the folder has no tokenizer.json.
 Result<std::map<std::string, std::string>> FilesWithTokens(Env& env, const std::string& folder,
                                                            const std::map<std::string, std::string>& replaced,
                                                            const std::vector<AddedToken>& tokens);

@@ -3,9 +3,9 @@
 // many, and x[t] is zero where its row is another of them. A table of int8 rows gives the numbers that it is computed
 // with.
 //
-// Rows of a table may be trained apart from it: with `without`, a list of rows (row_list.h), x[t] is zero where its row is
-// among them, and with `only` the table is those rows of a table of `whole`, in their order, and x[t] is zero for others.
-// The sum of both looks rows up in the table in which they are replaced.
+// Rows of a table may be trained apart from it: with `without`, a list of rows (row_list.h), x[t] is zero where its row
+// is among them, and with `only` the table is those rows of a table of `whole`, in their order, and x[t] is zero for
+// others. The sum of both looks rows up in the table in which they are replaced.
 #include <algorithm>
 #include <vector>
 
@@ -151,13 +151,11 @@ void ShardOperands(ShardingSink& sink) {
   sink.Deliver(0, looked_up.empty() ? rows : sink.Convert(rows, x));
 }
 
-constexpr AttributeSpec kAttributes[] = {OptionalSize("offset"), OptionalSize("whole"), OptionalSize("begin"),
-                                         OptionalString("split"), OptionalString("only"),
-                                         OptionalString("without")};
-constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"),           OptionalSize("offset"),
-                                                 Size("vocab"),         OptionalSize("whole"),
-                                                 OptionalSize("begin"), OptionalString("split"),
-                                                 OptionalString("only"), OptionalString("without")};
+constexpr AttributeSpec kAttributes[] = {OptionalSize("offset"),  OptionalSize("whole"),  OptionalSize("begin"),
+                                         OptionalString("split"), OptionalString("only"), OptionalString("without")};
+constexpr AttributeSpec kBackwardAttributes[] = {
+    Flag("acc"),           OptionalSize("offset"),  Size("vocab"),          OptionalSize("whole"),
+    OptionalSize("begin"), OptionalString("split"), OptionalString("only"), OptionalString("without")};
 
 // A rank that holds some rows of the table gives zeros for the others: terms of a sum over ranks.
 constexpr FlowOperand kForwardIn[] = {LinearIn("VD"), {"T"}};
