@@ -12,6 +12,7 @@ EXCEPTIONS = {
                                   "router_aux_loss_coef", "output_router_logits"},
     "src/config/option.cc": {"q_proj", "lm_head"},
     "src/config/group_option.cc": {"lm_head"},
+    "src/config/token_rows_option.cc": {"embed_tokens"},
     "src/config/validate.cc": {"embed_tokens"},
     "src/compile/run/run_frame.cc": {"router_aux_loss_coef"},
     "src/config/foreign_names.cc": {"lm_head", "rope_scaling", "router_aux_loss_coef"},
