@@ -12,6 +12,7 @@ EXCEPTIONS = {
                                   "router_aux_loss_coef", "output_router_logits"},
     "src/config/option.cc": {"q_proj", "lm_head"},
     "src/config/group_option.cc": {"lm_head"},
+    "src/config/token_rows_option.cc": {"embed_tokens"},
     "src/config/validate.cc": {"embed_tokens"},
     "src/compile/run/run_frame.cc": {"router_aux_loss_coef"},
     "src/config/foreign_names.cc": {"lm_head", "router_aux_loss_coef"},
@@ -29,6 +30,7 @@ EXCEPTIONS = {
 # Files of src/model that are not families: they name values of the graph and settings of PEFT and bitsandbytes.
 NO_FAMILIES = {"forward.cc", "forward.h", "gguf_description.cc", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "lora_layers.cc", "lora_layers.h",
                "lora_rewrite.cc", "lora_rewrite.h", "model.cc", "model.h", "mxfp4_experts.cc", "mxfp4_experts.h", "quantisation_config.cc", "quantisation_config.h",
+               "row_rewrite.cc", "row_rewrite.h", "row_selector.cc", "row_selector.h",
                "trainable_set.cc", "trainable_set.h"}
 # Attributes of ops, some with the name of a key; an op; the key that identifies families; words that are also families.
 OURS = {"head_dim", "model_type", "top_groups", "inv_freq", "long_inv_freq", "document_length", "opt", "glm", "layer_norm", "plus_one"}

@@ -233,6 +233,7 @@ Result<std::unique_ptr<ForwardPass>> OpenForwardPass(ForwardSettings s, ForwardT
   TEMPER_ASSIGN_OR_RETURN(
       pass->executor, Executor::Create(program, *pass->arena, pass->processor.kernels(), nullptr, pass->far.tiers()));
   pass->adapters = adapted.trains.adapters;
+  pass->rows = adapted.trains.rows;
   pass->reference_model = std::move(reference);
   if (!pass->reference_model) return pass;
   if (!pass->far.mapped.empty()) {

@@ -56,6 +56,7 @@ struct ForwardPass {
   std::optional<OpenedModel> reference_model;
   std::unique_ptr<Executor> reference;
   std::vector<LoraModule> adapters;
+  std::vector<TrainedRows> rows;
 
   std::string PlaceOf(int64_t sample) const { return data.dataset.PlaceOf(sample); }
   BufferLookup Lookup() const;
@@ -63,6 +64,7 @@ struct ForwardPass {
   Status Load() const {
     TEMPER_RETURN_IF_ERROR(model.Load(Lookup()));
     TEMPER_RETURN_IF_ERROR(model.LoadTeacher(Lookup()));
+    TEMPER_RETURN_IF_ERROR(model.LoadRowsBeside(rows, Lookup()));
     return model.LoadRowNormsOf(adapters, NormsOf::kSum, /*magnitudes=*/false, Lookup());
   }
 };

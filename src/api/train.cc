@@ -107,6 +107,7 @@ Result<RunProgress> FillMemory(const CheckpointContents& contents, TrainingRun& 
   TEMPER_RETURN_IF_ERROR(run.setup.model.LoadTeacher(run.engine.Lookup(), here.rank, here.ranks));
   if (run.setup.reads_weights()) {
     TEMPER_RETURN_IF_ERROR(run.setup.model.Load(run.engine.Lookup(), here.rank, here.ranks));
+    TEMPER_RETURN_IF_ERROR(run.setup.model.LoadRowsBeside(run.compiled.trains.rows, run.engine.Lookup()));
     const bool begins = !run.setup.model.adapter() && !resume;
     TEMPER_RETURN_IF_ERROR(run.setup.model.LoadRowNormsOf(run.compiled.trains.adapters, NormsOf::kWeight,
                                                           /*magnitudes=*/begins, run.engine.Lookup()));

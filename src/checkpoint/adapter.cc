@@ -71,7 +71,7 @@ Status WriteAdapter(Env& env, const std::string& folder, const LoraConfig& confi
 }
 
 Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, std::span<const LoraModule> modules,
-                                          std::span<const TrainedCopy> copies) {
+                                          std::span<const TrainedCopy> copies, std::span<const TrainedRows> rows) {
   TEMPER_ASSIGN_OR_RETURN(ModelWeights files, ModelWeights::Open(env, folder, WeightsKind::kAdapter));
   std::set<std::string, std::less<>> expected;
   std::map<std::string, std::string> stored_as;
@@ -92,7 +92,9 @@ Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, s
     expected.insert(magnitude);
     stored_as[LoraMagnitudeName(m.stored_path())] = magnitude;
   }
-  for (const StoredWeight& copy : StoredCopies(copies)) {
+  std::vector<StoredWeight> whole = StoredCopies(copies);
+  for (StoredWeight& own : StoredRows(rows)) whole.push_back(std::move(own));
+  for (const StoredWeight& copy : whole) {
     const FileTensor& tensor = copy.source.tensors().front();
     TEMPER_RETURN_IF_ERROR(CheckTensor(files, tensor.name, tensor.shape));
     expected.insert(tensor.name);
@@ -108,7 +110,7 @@ Result<AdapterReader> AdapterReader::Open(Env& env, const std::string& folder, s
                     "ignoring it would change what the adapter computes. {}",
                     files.path(), Quoted(e.tensor->name), kAdapterConfigFile, kMergeWithPeft));
   }
-  return AdapterReader(std::move(files), {modules.begin(), modules.end()}, StoredCopies(copies), std::move(stored_as));
+  return AdapterReader(std::move(files), {modules.begin(), modules.end()}, std::move(whole), std::move(stored_as));
 }
 
 Status AdapterReader::Load(const BufferLookup& buffer) const {
@@ -127,6 +129,12 @@ Status AdapterReader::Load(const BufferLookup& buffer) const {
     }
   }
   return OkStatus();
+}
+
+Status AdapterReader::ReadRows(const TrainedRows& rows, std::span<float> out) const {
+  TEMPER_ASSIGN_OR_RETURN(const ModelWeights::Entry entry, files_.Require(rows.name()));
+  TEMPER_CHECK(std::ssize(out) == entry.tensor->elements()) << rows.name();
+  return entry.file->ReadAs(entry.tensor->name, DType::kF32, std::as_writable_bytes(out));
 }
 
 ModelWeights::Entry AdapterReader::Find(const TrainedCopy& copy) const {

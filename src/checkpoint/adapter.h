@@ -12,6 +12,7 @@
 #include "format/lora_module.h"
 #include "format/model_weights.h"
 #include "format/trained_copy.h"
+#include "format/trained_rows.h"
 #include "tensor/view.h"
 
 namespace temper {
@@ -24,20 +25,22 @@ struct NamedView {
 };
 Status WriteAdapter(Env& env, const std::string& folder, const LoraConfig& config, std::span<const NamedView> tensors);
 
-// An adapter, opened and verified to be exactly that of `modules` and `copies`: every A and B and every weight that was
-// trained in full is there, with the right shape and a floating dtype, and nothing else (except the frozen weight that
-// PEFT stores beside an adapted head).
+// An adapter, opened and verified to be exactly that of `modules`, `copies` and `rows`: every A and B, every weight and
+// every table's rows that were trained in full are there, with the right shape and a floating dtype, and nothing else
+// (except the frozen weight that PEFT stores beside an adapted head).
 class AdapterReader {
  public:
   static Result<AdapterReader> Open(Env& env, const std::string& folder, std::span<const LoraModule> modules,
-                                    std::span<const TrainedCopy> copies = {});
+                                    std::span<const TrainedCopy> copies = {}, std::span<const TrainedRows> rows = {});
 
-  // Fills the buffer of each A, B and copy, and of its master if `buffer`
-  // has one, converting. Skips buffers that `buffer` does not have.
+  // Fills the buffer of each A, B, copy and trained row, and of its master if `buffer` has one, converting. Skips
+  // buffers that `buffer` does not have.
   Status Load(const BufferLookup& buffer) const;
   // One tensor, named by its module's path of today, converted to f32. REQUIRES: it is of a module given to Open; out
   // has its element count.
   Status Read(const std::string& name, std::span<float> out) const;
+  // The numbers of trained rows, in f32. REQUIRES: they were given to Open.
+  Status ReadRows(const TrainedRows& rows, std::span<float> out) const;
   // Of a copy's tensor in the file. REQUIRES: it is of a copy given to Open.
   ModelWeights::Entry Find(const TrainedCopy& copy) const;
 

@@ -119,7 +119,7 @@ class Exporter {
     for (const Tensor& t : weights().tensors()) {
       if (t.from.quantised == nullptr) continue;
       const bool stays = RuleOf(t.from.quantised->format()).stored->stays_in_exports;
-      const bool changes = dtype_ || t.adapter.module != nullptr || models_->several();
+      const bool changes = dtype_ || t.changed() || models_->several();
       bool& kept = keeps_format_.emplace(ModuleOf(t.name), stays).first->second;
       kept = kept && !changes;
     }
@@ -168,11 +168,10 @@ class Exporter {
         TEMPER_RETURN_IF_ERROR(WriteStored(writer, stored.name, part->second));
       } else {
         const Tensor& tensor = *by_name.at(stored.name);
-        const bool merges = tensor.adapter.module != nullptr;
         const bool means = models_->several() && IsFloating(tensor.type.dtype);
-        TEMPER_RETURN_IF_ERROR(means    ? WriteMean(writer, tensor)
-                               : merges ? WriteMerged(writer, tensor)
-                                        : WriteConverted(writer, tensor));
+        TEMPER_RETURN_IF_ERROR(means              ? WriteMean(writer, tensor)
+                               : tensor.changed() ? WriteMerged(writer, tensor)
+                                                  : WriteConverted(writer, tensor));
       }
       done += stored.bytes();
       if (progress_) progress_(done, total);
@@ -313,6 +312,10 @@ class Exporter {
     }
     if (weights().untied()) {
       for (const std::string& key : spec_.tied_keys) config_[OrderedJson::json_pointer(key)] = false;
+      changed = true;
+    }
+    if (spec_.words > 0) {
+      config_[OrderedJson::json_pointer(spec_.words_key)] = spec_.words;
       changed = true;
     }
     return changed ? PrintPythonJson(config_, config_text_) : config_text_;

@@ -22,6 +22,7 @@ struct ExportSpec {
   std::vector<std::string> tied_keys;
   std::vector<LoraModule> modules;  // of source.adapter_folder
   std::vector<TrainedCopy> copies;  // as well: they take the place of the model's
+  std::vector<TrainedRows> rows;    // as these do of the tables'
   // For the adapted modules and the head, by path: names of the weight in files. The first is the one it is written
   // under. Of stacks: the tensors of all matrices of one part after the other.
   std::map<std::string, std::vector<std::string>> tensors_of;
@@ -32,6 +33,11 @@ struct ExportSpec {
   std::optional<DType> dtype;  // bf16, f16 or f32; default: as stored, for a full checkpoint as its config.json says
   bool overwrite = false;      // else output_dir must be missing or empty; one with a run or an adapter is refused
   Bytes max_shard = {5'000'000'000};
+  // Words of the model's tables after rows for new ones were added (checkpoint/mean_rows.h); 0: as the files have them.
+  // `tables`: the tensors that have a row for each word, by FileTensor::name. REQUIRES: no adapter.
+  int64_t words = 0;
+  std::vector<std::string> tables;
+  std::string words_key;  // JSON pointer to their number in config.json
   // Companion files, by name, that get another text (also those that model_folder lacks), or are left out (nullopt).
   std::map<std::string, std::optional<std::string>> replaced;
 };

@@ -247,13 +247,17 @@ class Inspector {
   // Without the base model it can only be seen whether A and B belong together.
   Status CheckPairs(const ModelWeights& weights, const LoraConfig& config) {
     constexpr std::string_view kA = ".lora_A.weight", kB = ".lora_B.weight", kMagnitudes = ".lora_magnitude_vector";
-    int64_t modules = 0, saved = 0;
+    int64_t modules = 0, saved = 0, rows = 0;
     for (const ModelWeights::Entry& e : weights.entries()) {
       const std::string& name = e.tensor->name;
       const bool is_a = name.ends_with(kA);
       if (!is_a && !name.ends_with(kB)) {
         if (name.ends_with(".base_layer.weight") || name.ends_with(".base_layer.bias")) continue;
         if (config.use_dora && name.ends_with(kMagnitudes)) continue;
+        if (!config.trainable_token_indices.empty() && name.ends_with(".token_adapter.trainable_tokens_delta")) {
+          rows += e.tensor->dims.empty() ? 0 : e.tensor->dims[0];
+          continue;
+        }
         if (IsSaved(name, config)) {
           ++saved;
           continue;
@@ -283,6 +287,7 @@ class Inspector {
     }
     if (modules == 0) return Corrupt(weights.path() + " has no LoRA tensors");
     Print("  {} adapted modules", modules);
+    if (rows > 0) Print("  {} of tables of words trained beside them", Counted(rows, "row"));
     if (saved > 0) Print("  {} of modules trained in full beside them", Counted(saved, "tensor"));
     return OkStatus();
   }

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <set>
 
+#include "checkpoint/mean_rows.h"
 #include "checkpoint/merge.h"
 #include "checkpoint/row_norms.h"
 #include "checkpoint/sliced_weights.h"
@@ -67,7 +68,7 @@ Result<MergedWeights> MergedWeights::Open(Env& env, const ExportSpec& spec, std:
   TEMPER_RETURN_IF_ERROR(CheckTensors(weights.base_, of_base));
   if (!spec.source.adapter_folder.empty()) {
     TEMPER_ASSIGN_OR_RETURN(weights.adapter_,
-                            AdapterReader::Open(env, spec.source.adapter_folder, spec.modules, spec.copies));
+                            AdapterReader::Open(env, spec.source.adapter_folder, spec.modules, spec.copies, spec.rows));
   }
   TEMPER_RETURN_IF_ERROR(weights.Plan());
   return weights;
@@ -102,15 +103,20 @@ Status MergedWeights::Keep(const ModelWeights::Entry& entry) {
 
 // `copy`: the adapter's own in the place of `from`, if it has one.
 Status MergedWeights::Add(const std::string& name, const std::string& weight, const ModelWeights::Entry& from,
-                          const ModelWeights::Entry& copy, const Merge& adapter) {
+                          const ModelWeights::Entry& copy, const Merge& adapter, const TrainedRows* rows) {
   TEMPER_ASSIGN_OR_RETURN(const TensorType type, ExportedType(from));
   const bool merges = adapter.module != nullptr;
   if (merges && (type.shape != adapter.shape() || !IsFloating(type.dtype))) {
     return Corrupt(fmt::format("{}: tensor {} is {}; the adapter is for {}", from.file->path(), name,
                                from.tensor->ToString(), adapter.shape().ToString()));
   }
-  tensors_.push_back({name, weight, copy.tensor != nullptr ? copy : from, adapter, type});
-  merged_ += merges || copy.tensor != nullptr;
+  tensors_.push_back({name, weight, copy.tensor != nullptr ? copy : from, adapter, type, rows});
+  if (spec_->words > 0 && std::count(spec_->tables.begin(), spec_->tables.end(), weight) > 0) {
+    Shape& shape = tensors_.back().type.shape;
+    tensors_.back().made = spec_->words - shape[0];
+    shape.set_dim(0, spec_->words);
+  }
+  merged_ += merges || copy.tensor != nullptr || rows != nullptr;
   return OkStatus();
 }
 
@@ -136,6 +142,15 @@ ModelWeights::Entry MergedWeights::CopyOf(const std::string& tensor, TrainedCopy
     if (copy.tensor == tensor && (all || copy.readers == readers)) return adapter_->Find(copy);
   }
   return {};
+}
+
+// The rows that the adapter has trained of a tensor of the model's, for those readers; nullptr: none.
+const TrainedRows* MergedWeights::RowsOf(const std::string& tensor, TrainedCopy::Readers readers) const {
+  for (const TrainedRows& rows : spec_->rows) {
+    const bool all = rows.readers == TrainedCopy::Readers::kAll;
+    if (rows.tensor == tensor && (all || rows.readers == readers)) return &rows;
+  }
+  return nullptr;
 }
 
 // Which tensors the export has, by name: its bytes depend on the model alone, not on how the base's files are laid
@@ -165,19 +180,21 @@ Status MergedWeights::Plan() {
     const std::string name = as_head ? weight.name : stored;
     using Readers = TrainedCopy::Readers;
     const ModelWeights::Entry table = CopyOf(weight.name, Readers::kEmbedding);
-    TEMPER_RETURN_IF_ERROR(Add(name, weight.name, entry, table, own == modules.end() ? Merge() : own->second));
+    const TrainedRows* const rows = RowsOf(weight.name, Readers::kEmbedding);
+    TEMPER_RETURN_IF_ERROR(Add(name, weight.name, entry, table, own == modules.end() ? Merge() : own->second, rows));
     if (own != modules.end()) modules.erase(own);
     if (!tied) continue;
     const ModelWeights::Entry of_head = CopyOf(weight.name, Readers::kHead);
     const auto head = modules.find(head_names.front());
     const bool adapted = head != modules.end();
-    if (!adapted && table.tensor == of_head.tensor) continue;  // the same for both
-    TEMPER_RETURN_IF_ERROR(
-        Add(HeadBeside(name, head_names), head_names.front(), entry, of_head, adapted ? head->second : Merge()));
+    const TrainedRows* const rows_of_head = RowsOf(weight.name, Readers::kHead);
+    if (!adapted && table.tensor == of_head.tensor && rows == rows_of_head) continue;  // the same for both
+    TEMPER_RETURN_IF_ERROR(Add(HeadBeside(name, head_names), head_names.front(), entry, of_head,
+                               adapted ? head->second : Merge(), rows_of_head));
     if (adapted) modules.erase(head);
     untied_ = true;
     notices_.push_back(
-        adapted || of_head.tensor != nullptr
+        adapted || of_head.tensor != nullptr || rows_of_head != nullptr
             ? "the adapter changes the output head, which the model ties to its embeddings: the export has both, "
               "untied"
             : "the adapter changes the embeddings, to which the model ties its output head: the export has both, "
@@ -245,6 +262,16 @@ Result<MergedWeights::Reader> MergedWeights::OpenReader(const Tensor& tensor) {
   reader.adapter_folder_ = &spec_->source.adapter_folder;
   const Shape& shape = tensor.type.shape;
   reader.columns_ = shape.rank() == 0 ? 1 : shape.elements() / std::max<int64_t>(1, shape[0]);
+  if (tensor.made > 0) {
+    const auto read = [&](int64_t first, int64_t rows, std::span<float> out) {
+      return tensor.from.ReadElementsAs(first * reader.columns_, DType::kF32, std::as_writable_bytes(out));
+    };
+    TEMPER_ASSIGN_OR_RETURN(reader.made_, MeanRows(read, shape[0] - tensor.made, reader.columns_, tensor.made));
+  }
+  if (tensor.rows != nullptr) {
+    reader.rows_.resize(static_cast<size_t>(tensor.rows->shape().elements()));
+    TEMPER_RETURN_IF_ERROR(adapter_->ReadRows(*tensor.rows, reader.rows_));
+  }
   if (tensor.adapter.module == nullptr) return reader;
   const LoraModule& m = *tensor.adapter.module;
   const auto read = [&](const Merge& merge, std::vector<float>* a, std::vector<float>* b) -> Status {
@@ -317,12 +344,32 @@ Status MergedWeights::Reader::Read(int64_t first, int64_t rows, std::span<float>
   return OkStatus();
 }
 
+// What is read of the files, before an adapter's product is added.
+Status MergedWeights::Reader::ReadBase(int64_t first, int64_t rows, std::span<float> out,
+                                       std::span<std::byte> staging) const {
+  TEMPER_CHECK(std::ssize(out) == rows * columns_) << tensor_->name << ": " << rows << " rows";
+  const int64_t stored = std::clamp<int64_t>(
+      tensor_->type.shape.rank() == 0 ? rows : tensor_->type.shape[0] - tensor_->made - first, 0, rows);
+  const auto of_file = out.first(static_cast<size_t>(stored * columns_));
+  TEMPER_RETURN_IF_ERROR(
+      tensor_->from.ReadElementsAs(first * columns_, DType::kF32, std::as_writable_bytes(of_file), staging));
+  for (int64_t row = first + stored; row < first + rows; ++row) {
+    const int64_t at = row - (tensor_->type.shape[0] - tensor_->made);
+    std::copy_n(made_.begin() + at * columns_, columns_, out.begin() + (row - first) * columns_);
+  }
+  for (size_t i = 0; tensor_->rows != nullptr && i < tensor_->rows->rows.size(); ++i) {
+    const int64_t row = tensor_->rows->rows[i] - first;
+    if (row < 0 || row >= rows) continue;
+    std::copy_n(rows_.begin() + static_cast<int64_t>(i) * columns_, columns_, out.begin() + row * columns_);
+  }
+  return OkStatus();
+}
+
 Status MergedWeights::Reader::ReadMerged(int64_t first, int64_t rows, std::span<float> out,
                                          std::span<std::byte> staging) const {
-  TEMPER_CHECK(std::ssize(out) == rows * columns_) << tensor_->name << ": " << rows << " rows";
-  TEMPER_RETURN_IF_ERROR(
-      tensor_->from.ReadElementsAs(first * columns_, DType::kF32, std::as_writable_bytes(out), staging));
-  if (tensor_->adapter.module == nullptr) return OkStatus();
+  TEMPER_RETURN_IF_ERROR(ReadBase(first, rows, out, staging));
+  if (!tensor_->changed()) return OkStatus();
+  if (tensor_->adapter.module == nullptr) return CheckFinite(first, out);
   const LoraModule& m = *tensor_->adapter.module;
   const auto scale = static_cast<float>(m.scale);
   if (tensor_->adapter.matrix == Merge::kAllMatrices) {  // a row is a matrix
@@ -334,6 +381,10 @@ Status MergedWeights::Reader::ReadMerged(int64_t first, int64_t rows, std::span<
   } else {
     MergeRows(out.data(), rows, columns_, b_.data() + first * m.r, a_.data(), m.r, scale);
   }
+  return CheckFinite(first, out);
+}
+
+Status MergedWeights::Reader::CheckFinite(int64_t first, std::span<const float> out) const {
   const auto bad = std::find_if(out.begin(), out.end(), [](float x) { return !std::isfinite(x); });
   if (bad == out.end()) return OkStatus();
   return Numerical(

@@ -1,6 +1,6 @@
 // MergedWeights: the tensors of a model's files with its adapter merged into them: W + scale * B A in f32, with DoRA
-// times m / ||W + scale * B A|| of each row. What an export of any format reads. Weights stream through in pieces of
-// rows; memory is bounded by the adapters of some modules.
+// times m / ||W + scale * B A|| of each row; in tables of words the rows that it has trained. What an export of any
+// format reads. Weights stream through in pieces of rows; memory is bounded by the adapters of some modules.
 //
 // Thread rule: one thread at a time; the readers that it opens are independent of it and of each other.
 #pragma once
@@ -39,7 +39,11 @@ class MergedWeights {
     std::string weight;        // FileTensor::name; of a head that the adapter unties the head's; "": of no weight
     ModelWeights::Entry from;  // of the base, or the adapter's own
     Merge adapter;
-    TensorType type;  // in a Hugging Face folder
+    TensorType type;                    // in a Hugging Face folder
+    const TrainedRows* rows = nullptr;  // that the adapter has in the place of some of its rows
+    int64_t made = 0;                   // rows at its end that are in no file
+
+    bool changed() const { return adapter.module != nullptr || rows != nullptr || made > 0; }
   };
 
   // Finds and checks all tensors; reads headers only. `spec` and `env` must outlive the result.
@@ -68,11 +72,15 @@ class MergedWeights {
     Status ReadMerged(int64_t first, int64_t rows, std::span<float> out, std::span<std::byte> staging) const;
     // Of a transposed weight, whose norms take all of it.
     Status FindFactors(const std::vector<float>& magnitudes);
+    Status ReadBase(int64_t first, int64_t rows, std::span<float> out, std::span<std::byte> staging) const;
+    Status CheckFinite(int64_t first, std::span<const float> out) const;  // rows from `first` on
     const Tensor* tensor_ = nullptr;
     const std::string* adapter_folder_ = nullptr;
     int64_t columns_ = 0;
     // [r, in] and [rows, r]; of a transposed weight their transposes' exchange. Of a stack those of each matrix.
     std::vector<float> a_, b_;
+    std::vector<float> rows_;  // of tensor_->rows
+    std::vector<float> made_;  // tensor_->made rows
     // DoRA's magnitudes, one for each row; of a transposed weight what scales each column.
     std::vector<float> magnitudes_, factors_;
   };
@@ -85,10 +93,11 @@ class MergedWeights {
   Status Plan();
   Result<TensorType> ExportedType(const ModelWeights::Entry& entry) const;
   ModelWeights::Entry CopyOf(const std::string& tensor, TrainedCopy::Readers readers) const;
+  const TrainedRows* RowsOf(const std::string& tensor, TrainedCopy::Readers readers) const;
   Status Keep(const ModelWeights::Entry& entry);
   Status AddHead(const FileTensor& weight);
   Status Add(const std::string& name, const std::string& weight, const ModelWeights::Entry& from,
-             const ModelWeights::Entry& copy, const Merge& adapter);
+             const ModelWeights::Entry& copy, const Merge& adapter, const TrainedRows* rows);
   Status ReadAdapter(const Merge& merge, std::vector<float>* a, std::vector<float>* b);
 
   const ExportSpec* spec_;

@@ -15,6 +15,7 @@
 #include "run/gguf_plan.h"
 #include "run/model_card.h"
 #include "run/model_options.h"
+#include "run/new_words.h"
 #include "train/transfer_progress.h"
 
 namespace temper {
@@ -36,6 +37,7 @@ struct ExportSettings {
   ExportType type = ExportType::kStored;
   QuantMix mix = QuantMix::kF16;
   std::optional<int64_t> threads;
+  std::string add_tokens;
   bool overwrite = false;
 
   std::vector<OptionGroup> Groups() {
@@ -56,6 +58,10 @@ struct ExportSettings {
                                .help = "gguf: threads that read and quantise",
                                .range = {.at_least = 1, .at_most = kMaxThreads},
                                .default_text = "the processors of this machine"});
+    options.options.push_back(
+        {.name = "add_tokens",
+         .target = &add_tokens,
+         .help = "hf: file with new tokens, one a line (or a JSON list): rows and tokenizer get them"});
     options.options.push_back(
         {.name = "overwrite", .target = &overwrite, .help = "replace the folder's contents; gguf: the file"});
     return {std::move(options)};
@@ -86,7 +92,10 @@ void Report(const ExportReport& report, const std::string& what) {
 
 // `others`: with which the model is averaged.
 Status ExportFolder(const ExportSettings& settings, const OpenedModel& model, const std::vector<OpenedModel>& others) {
-  const auto& [choice, output_dir, format, type, mix, threads, overwrite] = settings;
+  const auto& [choice, output_dir, format, type, mix, threads, add_tokens, overwrite] = settings;
+  if (!add_tokens.empty() && !others.empty()) {
+    return InvalidArgument("--add_tokens grows one model: export the mean, then add tokens to its folder");
+  }
   std::vector<ExportSpec> specs;
   TEMPER_ASSIGN_OR_RETURN(specs.emplace_back(), model.ExportPlan());
   for (const OpenedModel& other : others) {
@@ -97,6 +106,10 @@ Status ExportFolder(const ExportSettings& settings, const OpenedModel& model, co
   spec.overwrite = overwrite;
   if (type != ExportType::kStored) {
     spec.dtype = type == ExportType::kBf16 ? DType::kBF16 : type == ExportType::kF16 ? DType::kF16 : DType::kF32;
+  }
+  std::vector<AddedToken> added;
+  if (!add_tokens.empty()) {
+    TEMPER_ASSIGN_OR_RETURN(added, AddNewWords(PosixEnv(), model, add_tokens, &spec));
   }
   ExportProgress progress;
   TEMPER_ASSIGN_OR_RETURN(const ExportReport report,
@@ -109,6 +122,15 @@ Status ExportFolder(const ExportSettings& settings, const OpenedModel& model, co
     TEMPER_RETURN_IF_ERROR(PosixEnv().RemoveFile(card));  // of an earlier export: no card tells of a mean
   }
   Report(report, others.empty() ? output_dir : fmt::format("{}: the mean of {} models", output_dir, specs.size()));
+  if (added.empty()) return OkStatus();
+  TEMPER_RETURN_IF_ERROR(CheckNewWords(PosixEnv(), output_dir, added));
+  LogInfo(
+      fmt::format("{} new tokens, {} to {}; {}. Beside an adapter their rows are trained by "
+                  "lora.trainable_token_indices: {}",
+                  added.size(), added.front().id, added.back().id,
+                  spec.words > 0 ? fmt::format("tables grow to {} rows", spec.words)
+                                 : std::string("the tables had free rows for them"),
+                  RowsToTrain(model.model(), added)));
   return OkStatus();
 }
 
@@ -164,6 +186,9 @@ Result<int> Export(const Arguments& arguments) {
   const bool gguf = settings.format == ExportFormat::kGguf;
   for (const char* name : {"gguf_type", "threads"}) {
     if (!gguf && line->Sets(name)) return InvalidArgument(fmt::format("--{} is for --format gguf", name));
+  }
+  if (gguf && line->Sets("add_tokens")) {
+    return InvalidArgument("--add_tokens is for --format hf: train the new rows before you write a GGUF file");
   }
   if (gguf && line->Sets("dtype")) {
     return InvalidArgument("--dtype is for --format hf: give the type of a GGUF file with --gguf_type");

@@ -11,6 +11,7 @@
 #include "config/option_yaml.h"
 #include "config/reading_options.h"
 #include "config/task_options.h"
+#include "config/token_rows_option.h"
 #include "program/program.h"
 #include "tensor/mesh.h"
 
@@ -228,6 +229,7 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             .target = &c.lora.use_dora,
             .help = "DoRA: train the norm of each row of a weight, too",
             .unsaid = "false"},
+           TokenRowsOption(c.lora.trainable_token_indices),
            {.name = "lora.ensure_weight_tying",
             .target = &c.lora.ensure_weight_tying,
             .help = "train_modules leaves a head that is tied to the embeddings tied",

@@ -77,7 +77,7 @@ Status CheckMethod(const RunConfig& c) {
     if (no_modules && c.lora.parameter_names().empty()) {
       return InvalidArgument("lora.target_modules is empty: nothing would be trained. Use all-linear, or name modules");
     }
-    if (c.lora.ensure_weight_tying && c.lora.saved_names().empty()) {
+    if (c.lora.ensure_weight_tying && c.lora.saved_names().empty() && c.lora.trainable_token_indices.empty()) {
       return InvalidArgument(
           "lora.ensure_weight_tying has no effect without train_modules: remove it, or name embed_tokens there");
     }
@@ -97,6 +97,11 @@ Status CheckMethod(const RunConfig& c) {
     return InvalidArgument(
         "adapter is set, but method is full: remove adapter, or set method: lora. To "
         "train every weight of the merged model, run temper export first");
+  }
+  if (!c.lora.trainable_token_indices.empty()) {
+    return InvalidArgument(
+        "lora.trainable_token_indices is set, but method is full, which trains every row: remove it, or set method: "
+        "lora");
   }
   if (!c.lora.saved_names().empty()) {
     return InvalidArgument(

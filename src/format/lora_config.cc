@@ -35,8 +35,8 @@ Status RefuseOtherMethods(const Json& json, const std::string& path) {
     TEMPER_ASSIGN_OR_RETURN(const bool on, BoolOr(json, key, false, path));
     if (on) return unsupported(key);
   }
-  for (const char* key : {"trainable_token_indices", "layer_replication", "alora_invocation_tokens", "arrow_config",
-                          "kasa_config", "monteclora_config", "use_bdlora"}) {
+  for (const char* key : {"layer_replication", "alora_invocation_tokens", "arrow_config", "kasa_config",
+                          "monteclora_config", "use_bdlora"}) {
     if (json.contains(key) && !json[key].empty()) return unsupported(key);
   }
   if (const auto it = json.find("init_lora_weights"); it != json.end() && it->is_string()) {
@@ -102,6 +102,39 @@ Result<std::vector<int64_t>> LayersOr(const Json& json, const std::string& path)
         fmt::format("{}: layers_to_transform lists {} layers; at most {} are read", path, layers.size(), kMostLayers));
   }
   return layers;
+}
+
+constexpr size_t kMostTokenIndices = 1 << 16;
+
+Result<std::vector<int64_t>> IndicesOf(const Json& list, const std::string& path) {
+  const auto bad = [&] {
+    return Corrupt(path + ": trainable_token_indices should be a list of rows, or map modules to such lists");
+  };
+  std::vector<int64_t> indices;
+  if (!list.is_array() || list.size() > kMostTokenIndices) return bad();
+  for (const Json& index : list) {
+    if (!index.is_number_integer() || index < 0 || index > INT32_MAX) return bad();
+    indices.push_back(index.get<int64_t>());
+  }
+  return indices;
+}
+
+Result<LoraConfig::TokenIndices> TokenIndicesOr(const OrderedJson& json, const std::string& path) {
+  LoraConfig::TokenIndices all;
+  const auto it = json.find("trainable_token_indices");
+  if (it == json.end() || it->is_null()) return all;
+  if (!it->is_object()) {
+    TEMPER_ASSIGN_OR_RETURN(std::vector<int64_t> indices, IndicesOf(Json(*it), path));
+    if (!indices.empty()) all.emplace_back("", std::move(indices));
+    return all;
+  }
+  for (const auto& [module, list] : it->items()) {
+    if (module.empty() || all.size() == 16)
+      return Corrupt(path + ": trainable_token_indices names no module, or too many");
+    TEMPER_ASSIGN_OR_RETURN(std::vector<int64_t> indices, IndicesOf(Json(list), path));
+    all.emplace_back(module, std::move(indices));
+  }
+  return all;
 }
 
 constexpr char kAllLinear[] = "all-linear";
@@ -200,6 +233,7 @@ Result<LoraConfig> ReadLoraConfig(Env& env, const std::string& path) {
     return Corrupt(fmt::format("{}: modules_to_save lists {} names; at most {} are read", path, c.saved_names().size(),
                                kMostSavedNames));
   }
+  TEMPER_ASSIGN_OR_RETURN(c.trainable_token_indices, TokenIndicesOr(ordered, path));
   TEMPER_ASSIGN_OR_RETURN(c.ensure_weight_tying, BoolOr(json, "ensure_weight_tying", false, path));
   for (const char* key : {"rank_pattern", "alpha_pattern"}) {
     if (!ordered.contains(key) || ordered[key].is_null()) continue;
@@ -309,6 +343,10 @@ std::string FormatLoraConfig(const LoraConfig& c) {
   }
   if (const Json excluded = modules(c.exclude_modules); !excluded.empty()) json["exclude_modules"] = excluded;
   OrderedJson ordered(json);
+  for (const auto& [module, indices] : c.trainable_token_indices) {
+    OrderedJson& to = ordered["trainable_token_indices"];
+    (module.empty() ? to : to[module]) = indices;
+  }
   for (const auto& [pattern, r] : c.rank_pattern) ordered["rank_pattern"][pattern] = r;
   for (const auto& [pattern, alpha] : c.alpha_pattern) ordered["alpha_pattern"][pattern] = number(alpha);
   return DumpJson(ordered, 2) + "\n";

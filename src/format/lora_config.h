@@ -1,6 +1,6 @@
 // LoraConfig: a LoRA adapter as PEFT's adapter_config.json describes it. The same struct is a run's `lora` section.
 // Only what Temper honours is kept; settings that would change the result and that Temper does not support
-// (trained biases, new tokens, ...) are refused on reading.
+// (trained biases, copied layers, ...) are refused on reading.
 #pragma once
 
 #include <string>
@@ -38,6 +38,10 @@ struct LoraConfig {
   Modules modules_to_save = std::vector<std::string>();
   // A head that is tied to the embedding table stays so where one of the two is among them.
   bool ensure_weight_tying = false;
+  // Rows of tables of words that are trained beside the adapter, by the name of the table's module; "": of the table
+  // that tokens are looked up in.
+  using TokenIndices = std::vector<std::pair<std::string, std::vector<int64_t>>>;
+  TokenIndices trainable_token_indices;
   // Written, never read: whether weights are stored as [in, out] follows from the model, as in PEFT.
   bool fan_in_fan_out = false;
   std::string base_model;     // base_model_name_or_path; empty in a run, which names its base elsewhere

@@ -49,10 +49,8 @@ TEST(LoraConfig, HowAdaptersBeginThatLeaveTheirBaseAloneDoesNotMatter) {
 
 // Each computes something else of the same A and B, or of other tensors.
 TEST(LoraConfig, WhatComputesOtherwiseIsRefusedByItsNameWithARemedy) {
-  const std::vector<std::pair<const char*, const char*>> flags = {{"lora_bias", "true"},
-                                                                  {"layer_replication", "[[0, 4]]"},
-                                                                  {"trainable_token_indices", "[1]"},
-                                                                  {"alora_invocation_tokens", "[1, 2]"}};
+  const std::vector<std::pair<const char*, const char*>> flags = {
+      {"lora_bias", "true"}, {"layer_replication", "[[0, 4]]"}, {"alora_invocation_tokens", "[1, 2]"}};
   const std::vector<std::pair<const char*, const char*>> words = {
       {"peft_type", "PROMPT_TUNING"},          {"bias", "lora_only"},          {"init_lora_weights", "pissa"},
       {"init_lora_weights", "pissa_niter_16"}, {"init_lora_weights", "OLoRA"}, {"init_lora_weights", "corda"},
@@ -81,6 +79,7 @@ TEST(LoraConfig, ComesBackAsItWasWritten) {
                               .alpha_pattern = {{"q_proj", 7}},
                               .modules_to_save = std::vector<std::string>{"norm", "embed_tokens"},
                               .ensure_weight_tying = true,
+                              .trainable_token_indices = {{"lm_head", {7, 3}}, {"embed_tokens", {9}}},
                               .base_model = "models/base"};
   const auto read = Read(FormatLoraConfig(written));
   ASSERT_TRUE(read.ok()) << read.status().message();
@@ -91,6 +90,21 @@ TEST(LoraConfig, FilesWithoutModulesInFullAreAsTheyWere) {
   const Json none = Json::parse(FormatLoraConfig({.target_modules = std::vector<std::string>{"q_proj"}}));
   EXPECT_TRUE(none.at("modules_to_save").is_null());
   EXPECT_FALSE(none.contains("ensure_weight_tying"));
+}
+
+TEST(LoraConfig, RowsToTrainAreAListOrAMapAsInPeft) {
+  using Rows = LoraConfig::TokenIndices;
+  const char* const key = "trainable_token_indices";
+  EXPECT_EQ(With(key, {5, 2})->trainable_token_indices, (Rows{{"", {5, 2}}}));
+  EXPECT_EQ(With(key, Json::parse(R"({"embed_tokens": [1]})"))->trainable_token_indices, (Rows{{"embed_tokens", {1}}}));
+  EXPECT_EQ(With(key, nullptr)->trainable_token_indices, Rows());
+  for (const char* bad : {"3", "[-1]", "[1.5]", "[\"a\"]", "[4294967296]", "{\"embed_tokens\": 1}", "{\"\": [1]}"}) {
+    EXPECT_EQ(With(key, Json::parse(bad)).status().code(), StatusCode::kCorrupt) << bad;
+  }
+  LoraConfig written = {.target_modules = std::vector<std::string>{"q_proj"}};
+  EXPECT_FALSE(Json::parse(FormatLoraConfig(written)).contains(key));
+  written.trainable_token_indices = {{"", {5, 2}}};
+  EXPECT_EQ(Json::parse(FormatLoraConfig(written)).at(key), Json({5, 2}));
 }
 
 TEST(LoraConfig, LayersAreANumberOrAListAsInPeft) {

@@ -41,6 +41,17 @@ WeightSource WeightSource::StridedRows(FileTensor tensor, int64_t first, int64_t
   return source;
 }
 
+WeightSource WeightSource::Runs(FileTensor tensor, std::span<const std::pair<int64_t, int64_t>> runs) {
+  WeightSource source;
+  for (const auto& [first, rows] : runs) {
+    TEMPER_CHECK(rows > 0 && first >= 0 && first + rows <= tensor.shape[0])
+        << rows << " rows of " << tensor.name << " " << tensor.shape.ToString();
+    source.boxes_.push_back({0, rows, AtRow(tensor.shape, first)});
+  }
+  source.tensors_.push_back(std::move(tensor));
+  return source;
+}
+
 WeightSource WeightSource::Columns(FileTensor tensor, int64_t first, int64_t columns) {
   TEMPER_CHECK(columns > 0 && first >= 0 && first + columns <= Transposed(tensor.shape)[0])
       << columns << " columns of " << tensor.name << " " << tensor.shape.ToString();

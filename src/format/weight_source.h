@@ -8,6 +8,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensor/shape.h"
@@ -49,6 +50,8 @@ class WeightSource {
   static WeightSource Rows(FileTensor tensor, int64_t first, int64_t rows);
   // Groups of `rows` rows, from `first` on, one every `stride` rows: a segment that a file interleaves by head.
   static WeightSource StridedRows(FileTensor tensor, int64_t first, int64_t rows, int64_t stride, int64_t groups);
+  // Runs of rows of a tensor's dim 0, each (first, rows), one after another.
+  static WeightSource Runs(FileTensor tensor, std::span<const std::pair<int64_t, int64_t>> runs);
   // The tensor is a matrix of which columns [first, first + columns) are the weight's rows: it is stored in x out. Or
   // it stacks such matrices, of which [first, first + columns) are the weight's.
   static WeightSource Columns(FileTensor tensor, int64_t first, int64_t columns);

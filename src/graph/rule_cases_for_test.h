@@ -57,6 +57,8 @@ inline std::vector<Case> Cases() {
        {table, kIndex},
        {{"offset", int64_t{2}}, {"begin", int64_t{24}}, {"whole", int64_t{50}}},
        "bf16[6, 8]"},
+      {Op::kEmbedding, {table, kIndex}, {{"without", std::string("3,0-1")}}, "bf16[6, 8]"},
+      {Op::kEmbedding, {{kF, {3, D}}, kIndex}, {{"only", std::string("3,0-1")}, {"whole", int64_t{V}}}, "bf16[6, 8]"},
       {Op::kLinear, {kX, kW}, {}, "bf16[6, 10]"},
       {Op::kLinear, {kX, kW, {kF, {O}}, kY}, {{"bias", kOne}, {"acc", kOne}, {"scale", 2.0}}, "bf16[6, 10]"},
       {Op::kLinear, {kX, kW}, {{"out", std::string("f32")}}, "f32[6, 10]"},

@@ -36,7 +36,7 @@ bool IsCache(const Buffer& buffer) {
 Result<ProgramSet> CompileDecoding(const Model& model, const DecodeSpec& spec, const ProcessMemory* available) {
   TEMPER_CHECK(spec.context > 0 && spec.sequences > 0) << "context " << spec.context << " of " << spec.sequences;
   const AdaptedModel adapted{.model = model,
-                             .trains = {.adapters = spec.adapter, .copies = spec.copies},
+                             .trains = {.adapters = spec.adapter, .copies = spec.copies, .rows = spec.rows},
                              .base = spec.base,
                              .norms = RowNorms::kLoaded};
   std::vector<Graph> graphs;

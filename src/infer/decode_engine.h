@@ -21,6 +21,7 @@
 #include "compile/memory/memory_policy.h"
 #include "device/kernel.h"
 #include "format/trained_copy.h"
+#include "format/trained_rows.h"
 #include "infer/cache_pages.h"
 #include "model/base_format.h"
 #include "model/lora.h"
@@ -37,6 +38,7 @@ struct DecodeSpec {
   // Empty: the bare model. The caller loads the squares of DoRA's sums (checkpoint/row_norms.h).
   std::vector<LoraModule> adapter;
   std::vector<TrainedCopy> copies;  // weights that the adapter has trained in full
+  std::vector<TrainedRows> rows;    // and rows of tables
   BaseFormat base = {};             // how weights are kept
   int threads = 1;
   MemorySpec memory;

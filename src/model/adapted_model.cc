@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "model/row_rewrite.h"
+
 namespace temper {
 
 Graph AdaptedModel::Adapted(Graph forward, bool training) const {
@@ -10,6 +12,7 @@ Graph AdaptedModel::Adapted(Graph forward, bool training) const {
     return forward;
   }
   if (!trains.adapters.empty()) forward = AddLora(std::move(forward), trains.adapters, training ? dropout : 0, norms);
+  forward = ReadRows(trains.rows, training, std::move(forward));
   ReadCopies(trains.copies, training, &forward);
   KeepBaseAs(base, model.modules(), &forward);
   return forward;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "format/trained_copy.h"
+#include "format/trained_rows.h"
 #include "graph/named_ops.h"
 #include "graph/rule.h"
 #include "model/forward.h"
@@ -32,6 +33,11 @@ std::map<std::string, ElementFormat> Changes(const BaseFormat& base, const std::
     for (const std::string& name : module.weights) formats.emplace(name, *format);
   }
   if (!base.embedding) return formats;
+  // What the head adds for trained rows has to take back what the table gives for them: the same numbers.
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    const std::string& name = graph.value(id).name;
+    if (name.starts_with(kAdapterPrefix) && name.ends_with(kOriginalRows)) formats.emplace(name, *base.embedding);
+  }
   for (const Node& node : graph.nodes()) {
     if (node.op != Op::kEmbedding || graph.value(node.inputs[1]).name != kTokenInput) continue;
     const std::string& table = graph.value(node.inputs[0]).name;

@@ -10,6 +10,7 @@
 #include "format/quoted.h"
 #include "graph/named_ops.h"
 #include "model/lora.h"
+#include "model/row_selector.h"
 
 namespace temper {
 namespace {
@@ -171,6 +172,7 @@ int64_t TrainableSet::Parameters(const Model& model) const {
   int64_t n = 0;
   for (const LoraModule& m : adapters) n += m.ranks() * (m.in + m.out) + (m.has_magnitudes ? m.out : 0);
   for (const TrainedCopy& copy : copies) n += copy.shape.elements();
+  for (const TrainedRows& r : rows) n += r.shape().elements();
   return n;
 }
 
@@ -193,6 +195,7 @@ std::vector<StoredWeight> TrainableSet::Stored(const Model& model) const {
   if (all_weights) return model.StoredWeights();
   std::vector<StoredWeight> stored = LoraWeights(adapters);
   for (StoredWeight& copy : StoredCopies(copies)) stored.push_back(std::move(copy));
+  for (StoredWeight& own : StoredRows(rows)) stored.push_back(std::move(own));
   return stored;
 }
 
@@ -201,6 +204,7 @@ Result<TrainableSet> ResolveTrainable(const Model& model, const LoraConfig& conf
   TEMPER_ASSIGN_OR_RETURN(set.adapters, ResolveLora(model.modules(), config, file));
   TEMPER_ASSIGN_OR_RETURN(set.copies, CopySelector(model, config, file).Copies());
   TEMPER_RETURN_IF_ERROR(CheckApart(set, file));
+  TEMPER_ASSIGN_OR_RETURN(set.rows, SelectRows(model, config, set.adapters, set.copies, file));
   return set;
 }
 

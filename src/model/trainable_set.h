@@ -9,6 +9,7 @@
 #include "format/lora_config.h"
 #include "format/lora_module.h"
 #include "format/trained_copy.h"
+#include "format/trained_rows.h"
 #include "graph/graph.h"
 #include "model/model.h"
 
@@ -16,9 +17,10 @@ namespace temper {
 
 struct TrainableSet {
   bool all_weights = false;
-  // REQUIRES: both are empty if all weights are trained.
+  // REQUIRES: these are empty if all weights are trained.
   std::vector<LoraModule> adapters;
   std::vector<TrainedCopy> copies;
+  std::vector<TrainedRows> rows;
 
   int64_t Parameters(const Model& model) const;
   // Elements of copies that activations are multiplied by: each costs a third multiplication, for its gradient.
@@ -29,8 +31,9 @@ struct TrainableSet {
   std::vector<StoredWeight> Stored(const Model& model) const;
 };
 
-// What `config` selects of a model: its adapters (ResolveLora), and copies of the modules that modules_to_save names.
-// Errors: as ResolveLora, and names of no module or of a group of modules. `file`: as there.
+// What `config` selects of a model: its adapters (ResolveLora), copies of the modules that modules_to_save names, and
+// the rows of trainable_token_indices. Errors: as ResolveLora; names of no module or of a group of modules; rows that
+// the table has not. `file`: as there.
 Result<TrainableSet> ResolveTrainable(const Model& model, const LoraConfig& config, const std::string& file = "");
 
 // What a user should hear of a head that is tied to the embeddings, and of a setting that keeps it so and has no

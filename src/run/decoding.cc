@@ -43,6 +43,7 @@ Status StartEngine(DecodingModel& model, const ModelOptions& options, int64_t wa
   TEMPER_ASSIGN_OR_RETURN(TrainableSet adapter, model.opened.AdapterSet());
   spec.adapter = std::move(adapter.adapters);
   spec.copies = std::move(adapter.copies);
+  spec.rows = std::move(adapter.rows);
   spec.memory = MemorySpecOf(options.run);
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(model.processor));
   TEMPER_ASSIGN_OR_RETURN(ProgramSet programs, CompileDecoding(model.opened.model(), spec, &available));
@@ -60,6 +61,7 @@ Status StartEngine(DecodingModel& model, const ModelOptions& options, int64_t wa
     return model.far.mapped.contains(name) ? DevicePart() : model.engine->Buffer(name);
   };
   TEMPER_RETURN_IF_ERROR(model.opened.Load(buffer));
+  TEMPER_RETURN_IF_ERROR(model.opened.LoadRowsBeside(spec.rows, buffer));
   return model.opened.LoadRowNormsOf(spec.adapter, NormsOf::kSum, /*magnitudes=*/false, buffer);
 }
 

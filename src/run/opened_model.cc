@@ -244,7 +244,7 @@ Status OpenedModel::OpenWeights() {
   if (!adapter_) return OkStatus();
   TEMPER_ASSIGN_OR_RETURN(const TrainableSet set, AdapterSet());
   TEMPER_ASSIGN_OR_RETURN(adapter_weights_,
-                          AdapterReader::Open(*env_, source_.adapter_folder, set.adapters, set.copies));
+                          AdapterReader::Open(*env_, source_.adapter_folder, set.adapters, set.copies, set.rows));
   return CheckAdapterBase(*weights_);
 }
 
@@ -373,6 +373,21 @@ Status OpenedModel::LoadTeacher(const BufferLookup& buffer, int part, int parts)
   return teacher_->Load([&](const std::string& name) { return buffer(TeacherName(name)); }, part, parts);
 }
 
+Status OpenedModel::LoadRowsBeside(std::span<const TrainedRows> rows, const BufferLookup& buffer) const {
+  TEMPER_CHECK(weights_.has_value()) << "call OpenWeights first";
+  TEMPER_RETURN_IF_ERROR(LoadWeights(*weights_, ModelRows(rows, /*start=*/!adapter_weights_), buffer));
+  HostWindow window;
+  for (const TrainedRows& some : rows) {
+    const DevicePart words = buffer(some.words());
+    if (!words.exists()) continue;
+    TEMPER_RETURN_IF_ERROR(window.Fill(words, [&](const PartView& piece) {
+      FillWords(some.rows, piece);
+      return OkStatus();
+    }));
+  }
+  return OkStatus();
+}
+
 Status OpenedModel::LoadRowNormsOf(std::span<const LoraModule> modules, NormsOf of, bool magnitudes,
                                    const BufferLookup& buffer) const {
   TEMPER_CHECK(weights_.has_value()) << "call OpenWeights first";
@@ -400,6 +415,7 @@ Result<ExportSpec> OpenedModel::ExportPlan() const {
   TEMPER_ASSIGN_OR_RETURN(TrainableSet set, AdapterSet());
   spec.modules = std::move(set.adapters);
   spec.copies = std::move(set.copies);
+  spec.rows = std::move(set.rows);
   for (const LinearModule& module : model_->modules()) spec.tensors_of[module.path] = module.tensors;
   spec.replaced = FilesForTransformers(*env_, folder()).replaced;
   TEMPER_ASSIGN_OR_RETURN(const auto of_template, FilesOfTemplate());

@@ -24,6 +24,17 @@ std::pair<TensorType, std::vector<std::byte>> NormsOfRows(const std::pair<Tensor
   return {{DType::kF32, {rows}}, std::move(bytes)};
 }
 
+std::pair<TensorType, std::vector<std::byte>> RowsOf(const std::pair<TensorType, std::vector<std::byte>>& table,
+                                                     const Json& rows) {
+  const int64_t bytes = std::ssize(table.second) / table.first.shape[0];
+  std::pair<TensorType, std::vector<std::byte>> some{{table.first.dtype, {std::ssize(rows), table.first.shape[1]}}, {}};
+  for (const Json& row : rows) {
+    const auto begin = table.second.begin() + row.get<int64_t>() * bytes;
+    some.second.insert(some.second.end(), begin, begin + bytes);
+  }
+  return some;
+}
+
 class Trainable : public Workplace {
  protected:
   // The example's model with a head of its own: its table times 0.9, as make_trainable_goldens.py has it.
@@ -64,8 +75,16 @@ class Trainable : public Workplace {
     }
     Tensors tensors = Read(kGoldens + "/adapters/preference/adapter_model.safetensors");
     const Tensors base = Read(model + "/model.safetensors");
+    if (wanted.contains("token_rows")) config["trainable_token_indices"] = wanted["token_rows"];
     for (const auto& [name, change] : wanted["change"].items()) {
       if (tensors.contains(name)) continue;
+      if (const size_t end = name.find(".token_adapter."); end != name.npos) {
+        const Json& rows = wanted["token_rows"];
+        const bool of_head = name.find("lm_head") != name.npos, tied = !base.contains("lm_head.weight");
+        tensors[name] = RowsOf(base.at(of_head && !tied ? "lm_head.weight" : "model.embed_tokens.weight"),
+                               rows.is_array() ? rows : rows[of_head ? "lm_head" : "embed_tokens"]);
+        continue;
+      }
       std::string own = name.substr(std::string("base_model.model.").size());
       const std::string magnitudes = ".lora_magnitude_vector";
       if (own.ends_with(magnitudes)) {
@@ -108,9 +127,9 @@ TEST_F(Trainable, StepsAreThoseOfPeft) {
     SCOPED_TRACE(name);
     const std::string model = wanted.value("untied", false) ? Untied() : kModel, begin = Path("begin_" + name);
     WriteBeginning(wanted, model, begin);
-    Arguments run =
-        Steps({"--model", model, "--adapter", begin, "--data", "golden.jsonl", "--max_seq_len", "512", "--max_steps",
-               "3", "--lr_scheduler_type", "constant", "--learning_rate", golden["learning_rate"].dump()});
+    Arguments run = Steps({"--model", model, "--adapter", begin, "--data", "golden.jsonl", "--max_seq_len", "512",
+                           "--max_steps", std::to_string(wanted["steps"].size()), "--lr_scheduler_type", "constant",
+                           "--learning_rate", golden["learning_rate"].dump()});
     if (wanted.contains("lora_plus_ratio")) run = With(run, {"--lora_plus_ratio", wanted["lora_plus_ratio"].dump()});
     if (wanted.contains("weight_decay")) run = With(run, {"--weight_decay", wanted["weight_decay"].dump()});
     for (const Json& group : wanted.value("groups", Json::array())) {
@@ -118,7 +137,7 @@ TEST_F(Trainable, StepsAreThoseOfPeft) {
     }
     RunWell(run);
     const std::vector<Json> steps = Lines(Slurp("out/metrics.jsonl"));
-    ASSERT_EQ(steps.size(), 3u);
+    ASSERT_EQ(steps.size(), wanted["steps"].size());
     for (size_t i = 0; i < steps.size(); ++i) {
       for (const auto& [report, value] : wanted["steps"][i].items()) {
         const double number = value.get<double>();
@@ -141,6 +160,7 @@ TEST_F(Trainable, StepsAreThoseOfPeft) {
     }
     const Json config = Json::parse(Slurp("out/adapter_config.json"));
     EXPECT_EQ(config["modules_to_save"].is_null(), !wanted.contains("modules"));
+    EXPECT_EQ(config.value("trainable_token_indices", Json()), wanted.value("token_rows", Json()));
   }
 }
 
@@ -157,6 +177,16 @@ TEST_F(Trainable, ResultsAreReadMergedAndTrainedOn) {
                         {"tied", kModel, {"--train_modules", "embed_tokens"}, true},
                         {"head", kModel, {"--train_modules", "lm_head"}, true},
                         {"kept", kModel, {"--train_modules", "lm_head", "--lora.ensure_weight_tying", "true"}, false},
+                        {"rows", kModel, {"--lora.trainable_token_indices", "303,17,20-23"}, false},
+                        {"rows_untied",
+                         Untied(),
+                         {"--lora.trainable_token_indices", "{embed_tokens: [303, 17], lm_head: [20, 303]}"},
+                         true},
+                        {"rows_int8",
+                         kModel,
+                         {"--lora.trainable_token_indices", "303,17,20-23", "--dtype", "bf16", "--base_dtype", "int8",
+                          "--embedding_dtype", "int8"},
+                         false},
                         {"int8",
                          kModel,
                          {"--train_modules", "embed_tokens,v_proj", "--dtype", "bf16", "--base_dtype", "int8",
@@ -231,6 +261,40 @@ TEST_F(Trainable, AnyMeshResumesWhatAnyOtherSaved) {
   }
 }
 
+TEST_F(Trainable, RowsAreTrainedOnMeshesAsOnOneRank) {
+  struct Case {
+    std::string name, model, rows;
+  };
+  const Case cases[] = {{"tied", kModel, "303,17,20-22"},
+                        {"untied", Untied(), "{embed_tokens: [303, 17], lm_head: [20, 303, 19]}"}};
+  for (const auto& [name, model, rows] : cases) {
+    SCOPED_TRACE(name);
+    const auto steps = [&](const std::string& out, const Arguments& mesh) {
+      return With(Steps({"--model", model, "--output_dir", out, "--max_steps", "4", "--gradient_accumulation_steps",
+                         "2", "--lora.trainable_token_indices", rows}),
+                  mesh);
+    };
+    RunWell(steps("one_" + name, {}));
+    const auto expected = Losses(Path("one_" + name));
+    const Tensors weights = Read(Path("one_" + name + "/adapter_model.safetensors"));
+    for (const char* mesh : {"dp=2", "fsdp=2", "tp=2", "pp=2", "cp=2"}) {
+      SCOPED_TRACE(mesh);
+      const std::string out = name + mesh;
+      Arguments on = steps(out, {"--nprocs", "2", "--mesh", mesh});
+      if (std::string_view(mesh) == "dp=2" || std::string_view(mesh) == "fsdp=2") {
+        on = With(on, {"--gradient_accumulation_steps", "1"});
+      }
+      RunWell(on);
+      for (const auto& [step, loss] : Losses(Path(out))) {
+        EXPECT_NEAR(loss, expected.at(step), 1e-5 * loss) << "step " << step;
+      }
+      const Tensors got = Read(Path(out + "/adapter_model.safetensors"));
+      ASSERT_EQ(got.size(), weights.size());
+      for (const auto& [tensor, content] : weights) EXPECT_EQ(got.at(tensor).first, content.first) << tensor;
+    }
+  }
+}
+
 TEST_F(Trainable, AStoppedRunEndsWithTheSameBytes) {
   const Arguments run = With(Train({"--max_steps", "6", "--save_steps", "3", "--optimizer_groups",
                                     "{modules: lm_head, learning_rate: 1e-5}", "--lora_plus_ratio", "8"}),
@@ -254,6 +318,16 @@ TEST_F(Trainable, AStoppedRunEndsWithTheSameBytes) {
 }
 
 TEST_F(Trainable, WhatCannotBeMeantIsRefused) {
+  const std::string rows = "--lora.trainable_token_indices";
+  ExpectEnd(Temper(Train({rows, "2048"})), 2, {"2048 is no row of model.embed_tokens, which has 0 to 2047"});
+  ExpectEnd(Temper(Train({rows, "[5, 5]"})), 2, {"5 is listed twice: list it once"});
+  ExpectEnd(Temper(Train({rows, "{norm: [1]}"})), 2,
+            {"'norm' is no table of words; this model has model.embed_tokens"});
+  ExpectEnd(Temper(Train({rows, "five"})), 2, {"a list of rows should be like 5,7-9"});
+  ExpectEnd(Temper(Train({rows, "5", "--train_modules", "embed_tokens"})), 2, {"is trained in full, too"});
+  ExpectEnd(Temper(Train({rows, "5", "--lora.target_modules", "[lm_head, q_proj]"})), 2,
+            {"lm_head has an adapter, too"});
+  ExpectEnd(Temper(Train({rows, "5", "--method", "full"})), 2, {"which trains every row"});
   ExpectEnd(Temper(Train({"--train_modules", "lm_haed"})), 2, {"train_modules: 'lm_haed' is no module"});
   ExpectEnd(Temper(Train({"--train_modules", "mlp"})), 2, {"no module with weights of its own"});
   ExpectEnd(Temper(Train({"--train_modules", "lm_head", "--method", "full"})), 2, {"remove train_modules"});

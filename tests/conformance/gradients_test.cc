@@ -172,6 +172,15 @@ TEST(Gradients, OfEmbedding) {
   g.FinishWithLoss(g.Add(Op::kAdd, {a, b}, {}, "sum")[0]);
 }
 
+TEST(Gradients, OfRowsThatAreTrainedApartFromTheirTable) {
+  OpGraph g;
+  const ValueId table = g.Source("table", {7, kD}), rows = g.Source("rows", {2, kD});
+  const ValueId index = g.Given("index", Tensor::Ints({0, 3, 3, 1, 3, 4}));
+  const ValueId a = g.Add(Op::kEmbedding, {table, index}, {{"without", std::string("3,0")}}, "a")[0];
+  const ValueId b = g.Add(Op::kEmbedding, {rows, index}, {{"only", std::string("3,0")}, {"whole", int64_t{7}}}, "b")[0];
+  g.FinishWithLoss(g.Add(Op::kAdd, {a, b}, {}, "sum")[0]);
+}
+
 TEST(Gradients, OfLinearWithBiasScaleAndResidual) {
   OpGraph g;
   const ValueId x = g.Activation("x", {kT, 3}), w = g.Source("w", {kD, 3}), bias = g.Source("bias", {kD});

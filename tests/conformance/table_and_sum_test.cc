@@ -142,6 +142,37 @@ TEST(Embedding, BackwardOfAPartOfItsTableIsThePartOfTheGradientToTheBit) {
   }
 }
 
+// Rows 40, 3 and 4 in a table of their own, the rest in the table without them: together a table in which they are
+// replaced, and what a sum over tokens gives each row.
+TEST(Embedding, OfListedRowsAndOfTheOthersIsThatOfTheTableWithTheseRows) {
+  constexpr int64_t T = 90, V = 50, D = 65;
+  const int64_t listed[] = {40, 3, 4};
+  const Attributes without = {{"without", std::string("40,3-4")}};
+  Attributes only = {{"only", std::string("40,3-4")}, {"whole", V}};
+  for (DType dtype : kCompute) {
+    const Tensor table = Tensor::Random({dtype, {V, D}}, 1), rows = Tensor::Random({dtype, {3, D}}, 2);
+    const Tensor index = RandomRows(T, V, 3), d_x = Tensor::Random({dtype, {T, D}}, 4);
+    Tensor replaced = table;
+    for (int64_t r = 0; r < 3; ++r) {
+      for (int64_t d = 0; d < D; ++d) replaced.Set(listed[r] * D + d, rows[r * D + d]);
+    }
+    const OpCase of_table{Op::kEmbedding, {table, index}, without}, of_rows{Op::kEmbedding, {rows, index}, only};
+    ExpectConforms(of_table, Exact);
+    ExpectConforms(of_rows, Exact);
+    const Tensor want = RunOn(ReferenceKernels(), {Op::kEmbedding, {replaced, index}, {}}, 1)[0];
+    const Tensor a = RunOn(ReferenceKernels(), of_table, 1)[0], b = RunOn(ReferenceKernels(), of_rows, 1)[0];
+    for (int64_t i = 0; i < T * D; ++i) ASSERT_EQ(a[i] + b[i], want[i]) << i;
+
+    const Tensor whole = RunOn(ReferenceKernels(), {Op::kEmbeddingBackward, {d_x, index}, {{"vocab", V}}}, 1)[0];
+    only.Set("vocab", int64_t{3});
+    const OpCase backward{Op::kEmbeddingBackward, {d_x, index}, only};
+    ExpectConforms(backward, Exact);
+    const Tensor d_rows = RunOn(ReferenceKernels(), backward, 1)[0];
+    for (int64_t i = 0; i < 3 * D; ++i) ASSERT_EQ(d_rows[i], whole[listed[i / D] * D + i % D]) << i;
+    only = {{"only", std::string("40,3-4")}, {"whole", V}};
+  }
+}
+
 TEST(Embedding, OfAPartRefusesRowsOutsideTheWhole) {
   for (Isa isa : RunnableIsas()) {
     const auto kernels = MakeCpuKernels({.isa = isa});

@@ -53,6 +53,11 @@ ADAPTERS = {
     "lora_biases_dora": ("llama_biases", dict(r=3, lora_alpha=6, use_dora=True, target_modules=ATTENTION + ["down_proj"])),
     "lora_phi3_dora": ("phi3_window", dict(r=2, lora_alpha=4, use_dora=True, target_modules="all-linear")),
     "lora_gpt2_dora": ("gpt2", dict(r=2, lora_alpha=4, use_dora=True, target_modules="all-linear")),
+    # Rows of the embeddings, which a tied head follows; of table and head, in an order of their own.
+    "lora_llama_rows": ("llama_gqa_tied", dict(r=4, lora_alpha=8, target_modules=ATTENTION,
+                                               trainable_token_indices=[41, 7, 8, 3])),
+    "lora_llama_rows_untied": ("llama_mha", dict(r=4, lora_alpha=8, target_modules=ATTENTION, trainable_token_indices={
+        "embed_tokens": [9, 41], "lm_head": [7, 41, 5]})),
     "lora_llama_biases": ("llama_biases", dict(r=4, lora_alpha=8, target_modules=ATTENTION + ["down_proj"])),
     # Beside norms of q's and k's heads.
     "lora_qwen3": ("qwen3", dict(r=4, lora_alpha=8, target_modules="all-linear")),
@@ -166,6 +171,9 @@ CURVES = {
     "curve_lora_llama": ("llama_gqa_tied", dict(r=4, lora_alpha=8, target_modules="all-linear"), False, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0)),
     # Magnitudes decay, as all parameters of adapters do.
+    "curve_lora_llama_rows": ("llama_gqa_tied", dict(r=4, lora_alpha=8, target_modules=ATTENTION,
+                                                     trainable_token_indices=[41, 7, 8, 3]), False, dict(
+        learning_rate=5e-3, weight_decay=0.1, scheduler="linear", warmup_steps=2, max_grad_norm=1.0)),
     "curve_lora_llama_dora": ("llama_gqa_tied", dict(r=4, lora_alpha=8, use_dora=True, target_modules="all-linear"), False, dict(
         learning_rate=1e-2, weight_decay=0.1, scheduler="cosine", warmup_steps=3, max_grad_norm=1.0)),
     "curve_lora_opt": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear"), True, dict(
@@ -354,6 +362,8 @@ def with_adapter(out, model_name, settings, seed, zero_b=False):
             elif "lora_magnitude" in name:  # PEFT's own initial value, the norms of the base's rows, or other ones
                 if not zero_b:
                     parameter.mul_(torch.from_numpy(1 + 0.1 * rng.standard_normal(parameter.shape)))
+            elif "trainable_tokens" in name:  # as the model has them, or others
+                parameter.add_(torch.from_numpy((0.0 if zero_b else 0.1) * rng.standard_normal(parameter.shape)))
             elif zero_b:
                 parameter.zero_()
             else:
@@ -388,11 +398,12 @@ def write_adapters(out):
         # If lm_head is adapted, PEFT also stores its frozen base weight; readers must accept it.
         extra = {n for n in stored if ".base_layer." in n and n.split(".base_layer.")[0].endswith(("lm_head", "output_projection"))}
         assert set(stored) == trained | extra, name
-        modules = sorted({n.removeprefix("base_model.model.").split(".lora_")[0] for n in trained})
+        modules = sorted({n.removeprefix("base_model.model.").split(".lora_")[0] for n in trained if ".lora_" in n})
+        tables = {n.removeprefix("base_model.model.").split(".token_adapter.")[0] for n in trained if ".token_adapter." in n}
         merged = model.merge_and_unload()
         weights = dict(merged.named_parameters())
         changed = [m + ".weight" for m in modules if m + ".weight" in weights]
-        changed = {changed[0], changed[-1]} | {n for n in weights if ".layers.1." in n and ".experts." in n}
+        changed = {changed[0], changed[-1]} | {m + ".weight" for m in tables} | {n for n in weights if ".layers.1." in n and ".experts." in n}
         for name_in_memory in sorted(changed):
             for n, part in files_of(merged)(name_in_memory, weights[name_in_memory].detach().numpy()):
                 if n == name_in_memory or ".experts." not in n or ".experts.1." in n:

@@ -4,9 +4,9 @@
     pip install torch transformers peft
     make_trainable_goldens.py [--check | --add]
 
-Each case is three steps of AdamW on all rows at once, in f32 on one thread: LoRA beside modules that are trained in full
+Each case is three steps (or num_steps) of AdamW on all rows at once, in f32 on one thread: LoRA beside modules that are trained in full
 (modules_to_save), of a model whose head is its own or tied, LoRA+ (create_loraplus_optimizer), modules with rates and
-decays of their own, and DoRA. A and B begin as goldens/adapters/preference has them, B not 0. An untied model is the example's with
+decays of their own, DoRA, and rows of tables (trainable_token_indices). A and B begin as goldens/adapters/preference has them, B not 0. An untied model is the example's with
 a copy of its table as the head, times 0.9. tests/command_line/trainable_test.cc repeats the cases.
 """
 import argparse
@@ -39,6 +39,12 @@ CASES = {
     # Magnitudes begin as the norms of the base's rows; LoRA+ gives them B's rate.
     "dora": {"use_dora": True},
     "dora_lora_plus": {"use_dora": True, "lora_plus_ratio": 4.0},
+    # trainable_token_indices, of words that the rows have: 20 steps. A list is of the embeddings, which a tied head follows.
+    "token_rows": {"token_rows": [303, 17, 224, 2047], "num_steps": 20},
+    "token_rows_embedding": {"untied": True, "token_rows": [20, 19, 303], "weight_decay": 0.1},
+    "token_rows_untied": {"untied": True, "token_rows": {"embed_tokens": [303, 17], "lm_head": [20, 303, 19]},
+                          "num_steps": 20},
+    "token_rows_apart": {"token_rows": {"embed_tokens": [303, 17], "lm_head": [20]}},
     "groups": {"untied": True, "modules": ["embed_tokens", "lm_head"], "weight_decay": 0.01,
                "groups": [{"modules": ["lm_head"], "learning_rate": 1e-4, "weight_decay": 0.5},
                           {"modules": ["q_proj", "embed_tokens"], "learning_rate": 5e-3}]},
@@ -60,7 +66,8 @@ def model_of(case):
     model.config.name_or_path = ""
     model = get_peft_model(model, LoraConfig(
         r=2, lora_alpha=8, target_modules=["q_proj", "down_proj"], task_type="CAUSAL_LM",
-        use_dora=case.get("use_dora", False), modules_to_save=case.get("modules"), ensure_weight_tying=case.get("ensure_weight_tying", False)))
+        use_dora=case.get("use_dora", False), modules_to_save=case.get("modules"),
+        trainable_token_indices=case.get("token_rows"), ensure_weight_tying=case.get("ensure_weight_tying", False)))
     begin = safetensors.torch.load_file(ADAPTER / "adapter_model.safetensors")
     for name, p in model.named_parameters():
         if "lora_A" in name or "lora_B" in name:
@@ -105,7 +112,7 @@ def run(case):
     trained = [p for p in model.parameters() if p.requires_grad]
     count = sum(len(ids) - 1 for ids in texts)
     steps = []
-    for _ in range(STEPS):
+    for _ in range(case.get("num_steps", STEPS)):
         optimizer.zero_grad(set_to_none=True)
         total = 0.0
         for ids in texts:

@@ -21,9 +21,9 @@
 #include "format/safetensors.h"
 #include "graph/named_ops.h"
 #include "infer/generator.h"
+#include "model/adapted_model.h"
 #include "model/families.h"
 #include "model/lora.h"
-#include "model/lora_rewrite.h"
 #include "model/model.h"
 #include "program/buffer_names.h"
 #include "program/program_names.h"
@@ -104,12 +104,13 @@ bool IsMixture(const std::string& name) {
   return std::any_of(std::begin(kMixtures), std::end(kMixtures),
                      [&](const char* mixture) { return name.find(mixture) != name.npos; });
 }
-// GPUs have no kernels of convolutions, recurrent states, experts, sinks, latent attention and DoRA.
+// GPUs have no kernels of convolutions, recurrent states, experts, sinks, latent attention, DoRA and trained rows of
+// tables.
 bool RunsHere(const std::string& name) {
   const char* const device = std::getenv("TEMPER_TEST_DEVICE");
   const auto has = [&](const char* part) { return name.find(part) != name.npos; };
-  const bool lacking = has("dora") || has("lfm2") || has("qwen3_5") || has("granite_hybrid") || has("nemotron_h") ||
-                       has("gpt_oss") || has("youtu") || has("minicpm3") || IsMixture(name);
+  const bool lacking = has("dora") || has("rows") || has("lfm2") || has("qwen3_5") || has("granite_hybrid") ||
+                       has("nemotron_h") || has("gpt_oss") || has("youtu") || has("minicpm3") || IsMixture(name);
   return !lacking || device == nullptr || std::string_view(device) != "gpu";
 }
 std::vector<std::string> CasesOfKind(const std::string& kind) {
@@ -130,13 +131,27 @@ ModelWeights OpenWeights(const Model& model, const std::string& name) {
   return Must(OpenModelWeights(PosixEnv(), kGoldens + "models/" + name, FileTensorsOf(model.StoredWeights())));
 }
 
-std::vector<LoraModule> TargetsOf(const Model& model, const std::string& adapter) {
+TrainableSet TargetsOf(const Model& model, const std::string& adapter) {
   const auto config = Must(ReadLoraConfig(PosixEnv(), kGoldens + "adapters/" + adapter + "/" + kAdapterConfigFile));
-  return Must(ResolveLora(model.modules(), config));
+  return Must(ResolveTrainable(model, config));
 }
 
-AdapterReader OpenAdapter(const std::string& adapter, const std::vector<LoraModule>& targets) {
-  return Must(AdapterReader::Open(PosixEnv(), kGoldens + "adapters/" + adapter, targets));
+AdapterReader OpenAdapter(const std::string& adapter, const TrainableSet& targets) {
+  return Must(AdapterReader::Open(PosixEnv(), kGoldens + "adapters/" + adapter, targets.adapters, targets.copies,
+                                  targets.rows));
+}
+
+// What stands beside rows that are trained apart from their table.
+void LoadRowsBeside(const ModelWeights& weights, const std::vector<TrainedRows>& all, const BufferLookup& lookup) {
+  Must(LoadWeights(weights, ModelRows(all, /*start=*/false), lookup));
+  HostWindow window;
+  for (const TrainedRows& rows : all) {
+    if (!lookup(rows.words()).exists()) continue;
+    Must(window.Fill(lookup(rows.words()), [&](const PartView& part) {
+      FillWords(rows.rows, part);
+      return OkStatus();
+    }));
+  }
 }
 
 // The device under test: the CPU, or with TEMPER_TEST_DEVICE=gpu this machine's GPU, one for all tests.
@@ -166,8 +181,9 @@ class Step {
       trained_ = model->StoredWeights();
     } else {
       targets = TargetsOf(*model, adapter);
-      graph = AddLora(graph, targets, 0, RowNorms::kComputed);
-      trained_ = LoraWeights(targets);
+      const AdaptedModel adapted{.model = *model, .trains = targets};
+      graph = adapted.Adapted(std::move(graph), /*training=*/true);
+      trained_ = targets.Stored(*model);
     }
     spec.joins_adapters = place_.gpu == nullptr;
     programs_ = Must(CompileGraphs(TrainAndEval(graph, graph), spec)).programs;
@@ -180,7 +196,8 @@ class Step {
     if (adapter.empty()) return;
     const AdapterReader reader = OpenAdapter(adapter, targets);
     Must(reader.Load(lookup));
-    Must(LoadRowNorms(weights, model->StoredWeights(), targets, NormsOf::kWeight, nullptr, false, lookup));
+    LoadRowsBeside(weights, targets.rows, lookup);
+    Must(LoadRowNorms(weights, model->StoredWeights(), targets.adapters, NormsOf::kWeight, nullptr, false, lookup));
   }
 
   DevicePart Buffer(const std::string& name) const {
@@ -264,7 +281,7 @@ class Step {
     return losses;
   }
 
-  std::vector<LoraModule> targets;
+  TrainableSet targets;
   const Program& program() const { return programs_.first(); }
 
  private:
@@ -433,18 +450,19 @@ INSTANTIATE_TEST_SUITE_P(Goldens, ParityInBf16, testing::ValuesIn(CasesOfKind("b
 std::unique_ptr<DecodeEngine> MakeDecoder(const std::string& name, const std::string& adapter, const Place& place,
                                           int64_t context) {
   const std::unique_ptr<Model> model = OpenModel(name);
-  const auto targets = adapter.empty() ? std::vector<LoraModule>() : TargetsOf(*model, adapter);
+  const auto targets = adapter.empty() ? TrainableSet() : TargetsOf(*model, adapter);
   const ModelFacts& facts = model->facts();
   if (facts.positions_are_learned) context = std::min(context, facts.max_positions);
-  auto decoder =
-      Must(DecodeEngine::Create(*model, {.context = context, .adapter = targets}, place.kernels(), place.gpu));
+  auto decoder = Must(DecodeEngine::Create(
+      *model, {.context = context, .adapter = targets.adapters, .rows = targets.rows}, place.kernels(), place.gpu));
   const auto lookup = [&](const std::string& n) { return decoder->Buffer(n); };
   const ModelWeights weights = OpenWeights(*model, name);
   Must(LoadWeights(weights, model->StoredWeights(), lookup));
   if (adapter.empty()) return decoder;
   const AdapterReader reader = OpenAdapter(adapter, targets);
   Must(reader.Load(lookup));
-  Must(LoadRowNorms(weights, model->StoredWeights(), targets, NormsOf::kSum, &reader, false, lookup));
+  LoadRowsBeside(weights, targets.rows, lookup);
+  Must(LoadRowNorms(weights, model->StoredWeights(), targets.adapters, NormsOf::kSum, &reader, false, lookup));
   return decoder;
 }
 

@@ -18,7 +18,7 @@ std::string ModuleOf(std::string name) {
   name.erase(std::min(name.rfind('/'), name.size()));
   if (name.starts_with(kAdapterPrefix)) name.erase(0, kAdapterPrefix.size());
   name.erase(std::min(name.rfind('.'), name.size()));
-  for (const std::string_view matrix : {".lora_A", ".lora_B"}) {
+  for (const std::string_view matrix : {".lora_A", ".lora_B", ".token_adapter"}) {
     if (name.ends_with(matrix)) name.erase(name.size() - matrix.size());
   }
   return name;

@@ -2,11 +2,17 @@
 // (transformers, OPTLearnedPositionalEmbedding). With `whole`, the table is rows begin, begin+1, ... of one of that
 // many, and x[t] is zero where its row is another of them. A table of int8 rows gives the numbers that it is computed
 // with.
+//
+// Rows of a table may be trained apart from it: with `without`, a list of rows (row_list.h), x[t] is zero where its row
+// is among them, and with `only` the table is those rows of a table of `whole`, in their order, and x[t] is zero for
+// others. The sum of both looks rows up in the table in which they are replaced.
+#include <algorithm>
 #include <vector>
 
 #include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
+#include "graph/row_list.h"
 #include "tensor/format_rule.h"
 
 namespace temper {
@@ -15,6 +21,12 @@ namespace {
 // Whether a table of `rows` rows is the part of the whole that the attributes say, and the offset within that.
 bool GoodRows(int64_t rows, const Attributes& a) {
   const int64_t whole = a.IntOr("whole", rows), begin = a.IntOr("begin", 0);
+  if (a.Has("only") || a.Has("without")) {
+    if (a.Has("only") && (a.Has("without") || a.Has("begin") || a.Has("split") || !a.Has("whole"))) return false;
+    const auto listed = ParseRowList(a.String(a.Has("only") ? "only" : "without"));
+    if (!listed.ok() || *std::max_element(listed->begin(), listed->end()) >= whole) return false;
+    if (a.Has("only") && std::ssize(*listed) != rows) return false;
+  }
   if (a.Has("split") && (!a.Has("whole") || !AxisSet::Parse(a.String("split")).ok())) return false;
   return begin <= whole && rows <= whole - begin && (a.Has("whole") || begin == 0) && a.IntOr("offset", 0) <= whole;
 }
@@ -110,7 +122,10 @@ void ShardOperands(ShardingSink& sink) {
   const Node& node = sink.node();
   Sharding index = sink.sharding(1);
   Sharding table = sink.sharding(0), x;
-  const std::vector<Axis> looked_up = AxesOfRows(sink, table, index);
+  const bool listed = node.attributes.Has("only");  // few rows, which every rank takes whole
+  const std::vector<Axis> of_rows = table.dims[0];
+  for (auto axis = of_rows.rbegin(); listed && axis != of_rows.rend(); ++axis) table = Gathered(table, 0, *axis);
+  const std::vector<Axis> looked_up = listed ? std::vector<Axis>() : AxesOfRows(sink, table, index);
   for (const Axis axis : looked_up) index = Gathered(index, 0, axis);
   x.dims[0] = index.dims[0];
   for (const Axis axis : sink.mesh().axes().axes()) {
@@ -141,11 +156,11 @@ void ShardOperands(ShardingSink& sink) {
   sink.Deliver(0, looked_up.empty() ? rows : sink.Convert(rows, x));
 }
 
-constexpr AttributeSpec kAttributes[] = {OptionalSize("offset"), OptionalSize("whole"), OptionalSize("begin"),
-                                         OptionalString("split")};
-constexpr AttributeSpec kBackwardAttributes[] = {Flag("acc"),           OptionalSize("offset"),
-                                                 Size("vocab"),         OptionalSize("whole"),
-                                                 OptionalSize("begin"), OptionalString("split")};
+constexpr AttributeSpec kAttributes[] = {OptionalSize("offset"),  OptionalSize("whole"),  OptionalSize("begin"),
+                                         OptionalString("split"), OptionalString("only"), OptionalString("without")};
+constexpr AttributeSpec kBackwardAttributes[] = {
+    Flag("acc"),           OptionalSize("offset"),  Size("vocab"),          OptionalSize("whole"),
+    OptionalSize("begin"), OptionalString("split"), OptionalString("only"), OptionalString("without")};
 
 // A rank that holds some rows of the table gives zeros for the others: terms of a sum over ranks.
 constexpr FlowOperand kForwardIn[] = {LinearIn("VD"), {"T"}};

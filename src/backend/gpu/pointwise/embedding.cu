@@ -93,6 +93,11 @@ __global__ void AddUpRows(const T* d_x_TD, const int* index_T, TableRows rows, i
 
 namespace {
 
+// Rows that are trained apart from their table have no kernel here yet.
+bool ListsRows(const Attributes& a) {
+  return a.Has("only") || a.Has("without");
+}
+
 std::unique_ptr<Kernel> MakeInt8Embedding(const KernelSpec& spec, const Context& context) {
   const int64_t tokens = spec.inputs[1].shape.elements(), D = spec.inputs[0].shape.columns();
   const TableRows rows = RowsOf(spec.attributes, spec.inputs[0].shape[0]);
@@ -114,6 +119,7 @@ std::unique_ptr<Kernel> MakeInt8Embedding(const KernelSpec& spec, const Context&
 }  // namespace
 
 std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, const Context& context) {
+  if (ListsRows(spec.attributes)) return nullptr;
   if (spec.inputs[0].dtype == ElementFormat::Int8Rows()) return MakeInt8Embedding(spec, context);
   if (!IsCompute(spec.inputs[0])) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
@@ -135,6 +141,7 @@ std::unique_ptr<Kernel> MakeEmbedding(const KernelSpec& spec, const Context& con
 }
 
 std::unique_ptr<Kernel> MakeEmbeddingBackward(const KernelSpec& spec, const Context& context) {
+  if (ListsRows(spec.attributes)) return nullptr;
   if (!IsCompute(spec.inputs[0])) return nullptr;
   return DispatchFloat(spec.inputs[0].dtype, [&]<class T>() {
     const int64_t tokens = spec.inputs[1].shape.elements(), D = spec.inputs[0].shape.columns();
