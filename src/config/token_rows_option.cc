@@ -15,7 +15,7 @@ namespace {
 
 constexpr char kTokenRows[] = "lora.trainable_token_indices";
 
-Result<std::vector<int64_t>> RowsOf(const OrderedJson& value, const std::string& where) {
+Result<std::vector<int64_t>> TokenRowsOf(const OrderedJson& value, const std::string& where) {
   const auto bad = [&] {
     return InvalidArgument(fmt::format(
         "{}: {} should be a list of rows, such as [5, 7], or map tables to such lists, as {{embed_tokens: [5, 7]}}",
@@ -54,11 +54,11 @@ Option TokenRowsOption(LoraConfig::TokenIndices& indices) {
     const bool none = value.is_null() || (value.is_string() && MeansUnset(value.get_ref<const std::string&>()));
     if (value.is_object()) {
       for (const auto& [module, list] : value.items()) {
-        TEMPER_ASSIGN_OR_RETURN(const std::vector<int64_t> rows, RowsOf(list, where));
+        TEMPER_ASSIGN_OR_RETURN(const std::vector<int64_t> rows, TokenRowsOf(list, where));
         add(module, rows);
       }
     } else if (!none) {
-      TEMPER_ASSIGN_OR_RETURN(const std::vector<int64_t> rows, RowsOf(value, where));
+      TEMPER_ASSIGN_OR_RETURN(const std::vector<int64_t> rows, TokenRowsOf(value, where));
       add("", rows);
     }
     indices = std::move(changed);

@@ -40,12 +40,11 @@ Status OpenTeacher(Env& env, const TeacherChoice& choice, const std::string& own
     }
     LogWarning(fmt::format("teacher {}: {}", choice.teacher, rows));
   }
-  TEMPER_ASSIGN_OR_RETURN(const BaseType base, BaseTypeOf(choice.base_dtype, teacher.stored_as_nf4()));
+  TEMPER_ASSIGN_OR_RETURN(const BaseType base, BaseTypeOf(choice.base_dtype, facts.modules_format));
   TEMPER_RETURN_IF_ERROR(CheckKeptType("teacher_base_dtype", base, choice.dtype));
   const DType dtype = choice.dtype == ComputeType::kBf16 ? DType::kBF16 : DType::kF32;
-  BaseFormat format{.modules = FormatOf(base),
-                    .experts = ExpertsFormat(facts, FormatOf(base), dtype),
-                    .other_experts = facts.other_experts};
+  BaseFormat format = BaseFormatOf(facts, FormatOf(base), /*embedding=*/std::nullopt, dtype,
+                                   /*dequantised_first=*/false);
   own->LearnFrom(std::move(teacher), std::move(format));
   return OkStatus();
 }
