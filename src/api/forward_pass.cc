@@ -51,6 +51,11 @@ Result<const ObjectiveRule*> ObjectiveFor(const ForwardSettings& s, const Forwar
                                        model.model().facts().architecture, ObjectiveOfHead(model).name));
   }
   if (task.kind == ProgramKind::kEval) TEMPER_RETURN_IF_ERROR(CheckTask(run));
+  if (task.kind == ProgramKind::kScore && s.long_rows == LongRows::kProportional) {
+    return InvalidArgument(
+        "long_rows: proportional cuts prompts and answers, and texts that are judged have none: set "
+        "long_rows: cut or drop");
+  }
   const ObjectiveRule& rule = run.objective.resolved_rule();
   return rule.with_accuracy != nullptr ? rule.with_accuracy : &rule;
 }

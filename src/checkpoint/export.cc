@@ -126,7 +126,10 @@ class Exporter {
     return OkStatus();
   }
 
-  static std::string ModuleOf(const std::string& tensor) { return tensor.substr(0, tensor.rfind('.')); }
+  std::string ModuleOf(const std::string& tensor) const {
+    const auto known = spec_.modules_of.find(tensor);
+    return known != spec_.modules_of.end() ? known->second : tensor.substr(0, tensor.rfind('.'));
+  }
 
   // The tensors that a quantised weight has in files, where it stays so: where its format does in exports, no adapter
   // changes a weight of its module, and no type is asked for. Empty of other tensors.

@@ -26,6 +26,9 @@ struct ExportSpec {
   // For the adapted modules and the head, by path: names of the weight in files. The first is the one it is written
   // under. Of stacks: the tensors of all matrices of one part after the other.
   std::map<std::string, std::vector<std::string>> tensors_of;
+  // By the tensors of linear modules and experts: the module that transformers makes of them, as quantization_config
+  // names it.
+  std::map<std::string, std::string> modules_of;
   std::optional<std::string> config;  // the text of config.json, if it is not the model folder's
   bool adds_head = false;             // the model's files lack head_tensor, which only the adapter has
   bool keeps_others = false;          // tensors outside `tensors` belong to the model, too: exported byte for byte

@@ -20,7 +20,9 @@ namespace temper {
 namespace {
 
 // Axolotl's prompt styles that Temper reads as Axolotl does, or in its own way.
-void CheckType(Env& env, const std::string& name, const OrderedJson& entry, RowUse rows, ForeignData& data) {
+// `several`: there are other data sets.
+void CheckType(Env& env, const std::string& name, const OrderedJson& entry, RowUse rows, bool several,
+               ForeignData& data) {
   const auto type = entry.find("type");
   if (type == entry.end() || type->is_null()) return;
   if (!type->is_string()) {
@@ -31,7 +33,7 @@ void CheckType(Env& env, const std::string& name, const OrderedJson& entry, RowU
     if (plain) return;  // the fields as they are, joined
     data.lost.push_back(fmt::format(
         "data set {}: a prompt style of your own that is not that of all data sets, or that no row_template can write; "
-        "here the model's chat template is used, or the plain text where it has none",
+        "here the run's chat template is used, or the plain text where it has none",
         name));
     return;
   }
@@ -45,6 +47,10 @@ void CheckType(Env& env, const std::string& name, const OrderedJson& entry, RowU
   const std::string kind = style.substr(0, style.find_first_of(".:"));
   if (kind == "chat_template" || kind == "completion" || kind == "sharegpt" || kind == "pretrain") return;
   if (style == "alpaca") {
+    if (several) {
+      data.changed.push_back(fmt::format(
+          "data set {}: the style alpaca, with its separator, counts for all data sets of the run here", name));
+    }
     data.chat_template = "alpaca";
     const auto fields = FieldsOfFirstRow(env, data.files.back().path);
     if (!fields || fields->contains("input")) data.separator = "\n\n### Input:\n";  // the template knows it
@@ -240,7 +246,7 @@ ForeignData ListedData(Env& env, const OrderedJson& list, RowUse rows) {
                             .columns = columns,
                             .roles = roles});
     }
-    if (data.row_template.empty()) CheckType(env, path, entry, rows, data);
+    if (data.row_template.empty()) CheckType(env, path, entry, rows, entries.size() > 1, data);
     for (auto it = entry.begin(); it != entry.end(); ++it) {
       if (kRead.contains(it.key()) || renamed.contains(it.key()) || it.value().is_null() || it.value() == false)
         continue;

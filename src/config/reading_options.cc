@@ -141,7 +141,11 @@ Option SeparatorOption(std::string& separator) {
     separator = value.is_null() ? kParagraph : Unescaped(value.get_ref<const std::string&>());
     return OkStatus();
   };
-  const auto as_yaml = [&separator] { return DumpJson(OrderedJson(separator)); };
+  const auto as_yaml = [&separator] {
+    std::string escaped;  // as `set` reads it
+    for (const char c : separator) escaped += c == '\\' ? std::string(2, c) : std::string(1, c);
+    return DumpJson(OrderedJson(escaped));
+  };
   return {.name = "prompt_separator",
           .target = Repeatable{.set = set, .as_yaml = as_yaml},
           .help =

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
+
 namespace temper {
 namespace {
 
@@ -32,6 +34,7 @@ TurnLength KeptOfTurn(TurnLength turn, int64_t room) {
 void CutInProportion(int64_t room, Sample& sample) {
   Sample out;
   const size_t size = sample.tokens.size();
+  TEMPER_CHECK(sample.supervised.size() == size) << sample.supervised.size() << " of " << size;
   for (size_t at = 0; at < size && static_cast<int64_t>(out.tokens.size()) < room;) {
     size_t answer = at, end = at;
     while (answer < size && !sample.supervised[answer]) ++answer;
@@ -55,7 +58,7 @@ void CutInProportion(int64_t room, Sample& sample) {
 Status TooLong(const std::string& where, int64_t length, int64_t max_seq_len) {
   return Corrupt(
       fmt::format("{}: the row has {} tokens, and max_seq_len is {}: raise it, or let long rows be cut or left out "
-                  "(--long_rows cut or drop)",
+                  "(--long_rows drop, or cut where the task takes it)",
                   where, length, max_seq_len));
 }
 

@@ -35,10 +35,12 @@ Result<std::unique_ptr<QuantisedTensor>> ScaledTensor::Open(const Part& part, co
       const Part elements = find(name.substr(0, name.size() - ending.size()));
       if (elements.tensor == nullptr || elements.tensor->dtype->name != stored.elements) continue;
       const std::vector<int64_t>&e = elements.tensor->dims, &s = part.tensor->dims;
-      const bool fit = e.size() == 2 && s.size() == 2 && elements.tensor->elements() > 0 &&
-                       s[0] == Quotient(e[0], stored.block_rows) && s[1] == Quotient(e[1], stored.block_columns);
       const auto& dtype = part.tensor->dtype->dtype;
-      if (!fit || !dtype || !IsFloating(*dtype)) {
+      // Scales of another kind (one for all, of a stack, powers of two): the tensors stay as they are stored.
+      if (e.size() != 2 || s.size() != 2 || !dtype || !IsFloating(*dtype)) continue;
+      const bool fit = elements.tensor->elements() > 0 && s[0] == Quotient(e[0], stored.block_rows) &&
+                       s[1] == Quotient(e[1], stored.block_columns);
+      if (!fit) {
         return Corrupt(fmt::format(
             "{}: tensors {} {} and {} {} should be a matrix in {} and a scale for each block of {} x {} of it: get the "
             "model again",

@@ -50,6 +50,8 @@ std::map<std::string, ElementFormat> Changes(const BaseFormat& base, const std::
 
 std::optional<ElementFormat> ExpertsFormat(const ModelFacts& facts, std::optional<ElementFormat> modules, DType dtype) {
   if (!facts.experts_format) return modules;
+  // What files have of linear modules, too, is quantised once more where that is asked for.
+  if (modules && facts.experts_format == facts.modules_format) return modules;
   const bool kept = facts.experts_format->quantised() && facts.experts_format->compute() == dtype;
   return kept ? facts.experts_format : std::nullopt;
 }
@@ -59,8 +61,9 @@ BaseFormat BaseFormatOf(const ModelFacts& facts, std::optional<ElementFormat> mo
   BaseFormat base = {.modules = modules,
                      .embedding = embedding,
                      .experts = ExpertsFormat(facts, modules, dtype),
-                     .experts_left = facts.not_converted,
+                     .experts_left = {},
                      .dequantised_first = dequantised_first};
+  if (base.experts == facts.experts_format) base.experts_left = facts.not_converted;
   if (!modules && facts.modules_format && facts.modules_format->compute() == dtype) {
     base.modules = facts.modules_format;
     base.modules_left = facts.not_converted;

@@ -108,8 +108,12 @@ Status CheckFormatIsRead(const Json& config, const ModelFacts& facts, const std:
                                  rule->stored->method, facts.architecture, kRemedy));
 }
 
+std::string NameInConfig(const LinearModule& module) {
+  return module.is_parameter ? module.path.substr(0, module.path.rfind('.')) : module.path;
+}
+
 bool IsLeft(const LinearModule& module, std::span<const std::string> names) {
-  const std::string own = module.is_parameter ? module.path.substr(0, module.path.rfind('.')) : module.path;
+  const std::string own = NameInConfig(module);
   return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
     return own == name || own.starts_with(name + ".") || own.ends_with(name);
   });

@@ -23,6 +23,8 @@ Status CheckFormatIsRead(const Json& config, const ModelFacts& facts, const std:
 // Of a multimodal model: `text`, the configuration of its text model, says what `config` says, if that says anything.
 void TakeQuantisation(const Json& config, Json* text);
 
+// The module's name there: that of a parameter is its module's.
+std::string NameInConfig(const LinearModule& module);
 // Whether one of these names of modules_to_not_convert means the module, or that of the parameter: its name, a module
 // that it lies in, or how its name ends, as in transformers (should_convert_module).
 bool IsLeft(const LinearModule& module, std::span<const std::string> names);

@@ -416,7 +416,10 @@ Result<ExportSpec> OpenedModel::ExportPlan() const {
   spec.modules = std::move(set.adapters);
   spec.copies = std::move(set.copies);
   spec.rows = std::move(set.rows);
-  for (const LinearModule& module : model_->modules()) spec.tensors_of[module.path] = module.tensors;
+  for (const LinearModule& module : model_->modules()) {
+    spec.tensors_of[module.path] = module.tensors;
+    for (const std::string& tensor : module.tensors) spec.modules_of[tensor] = NameInConfig(module);
+  }
   spec.replaced = FilesForTransformers(*env_, folder()).replaced;
   TEMPER_ASSIGN_OR_RETURN(const auto of_template, FilesOfTemplate());
   spec.replaced.insert(of_template.begin(), of_template.end());

@@ -143,10 +143,10 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
   run.config = config;
   RunConfig& c = run.config;
   if (facts.modules_format && c.model.method == TrainMethod::kFull) {
-    return InvalidArgument(
-        fmt::format("model {} is stored as {}, which method: full cannot train: set method: lora, or give the original "
-                    "weights",
-                    c.model.model, ToString(*facts.modules_format)));
+    return InvalidArgument(fmt::format(
+        "model {0} is stored as {1}, which method: full cannot train: set method: lora, or give weights that "
+        "are not quantised (temper export {0} --dtype bf16 --output_dir FOLDER makes them)",
+        c.model.model, ToString(*facts.modules_format)));
   }
   TEMPER_ASSIGN_OR_RETURN(const BaseType base, BaseTypeOf(c.model.base_dtype, facts.modules_format));
   if (base != c.model.base_dtype) run.notes["base_dtype"] = "as the model's files hold it";

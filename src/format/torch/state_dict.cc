@@ -317,7 +317,7 @@ class StateDictReader {
     }
     const StateDict::Storage& storage = dict_.storages[t.storage];
     const int64_t elements = storage.bytes() / (t.dtype->bits / 8);
-    if (!empty && last >= elements) {
+    if (empty ? t.offset > elements : last >= elements) {
       return DamagedTensor(t.name, fmt::format("reaches to element {} of a storage of {}", last, elements));
     }
     return OkStatus();
