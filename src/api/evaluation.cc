@@ -48,7 +48,7 @@ Result<std::optional<TokenStore>> ScoreByReference(const std::function<bool()>& 
     const std::array<std::span<const int32_t>, 1> list = {all};
     mismatched = TokenStore::Mismatched(store, list, pass.row);
   }
-  TEMPER_RETURN_IF_ERROR(LoadReference(*pass.reference_model, pass.adapters, pass.Lookup()));
+  TEMPER_RETURN_IF_ERROR(LoadReference(*pass.reference_model, pass.adapters, pass.rows, pass.Lookup()));
   static constexpr std::array<std::string_view, 1> kOneAnswer = {"rated"};
   const Ranks alone;
   ScoreRequest request{
@@ -78,6 +78,10 @@ void WarnOfOtherSettings(const EvaluationSettings& settings) {
   RunConfig now = *trained;
   now.objective.tasks = settings.tasks;
   if (!trained->objective.reference.empty()) now.objective.reference = settings.reference;
+  if (settings.task->distills) {
+    now.objective.teacher_base_dtype = settings.teacher_base_dtype;
+    now.objective.teacher = AbsolutePath(settings.teacher);  // as run.yaml has it
+  }
   for (const OptionDifference& d : DifferencesOfTask(*trained, now)) {
     LogWarning(fmt::format("{} is {} here, and {} in {}: to measure as it was trained, add --{} {}", d.name, d.b, d.a,
                            path, d.name, d.a));

@@ -495,8 +495,8 @@ Result<TrainResult> Train(const RunCallbacks& callbacks, TrainingRun& run) {
   contents.state.total_steps = steps.total;
   Result<std::optional<ReferenceScores>> scores = std::optional<ReferenceScores>();
   if (reference) {
-    TEMPER_RETURN_IF_ERROR(
-        ranks.Agree(LoadReference(*reference, run.compiled.trains.adapters, run.engine.Lookup(), ranks.of_machine())));
+    TEMPER_RETURN_IF_ERROR(ranks.Agree(LoadReference(*reference, run.compiled.trains.adapters, run.compiled.trains.rows,
+                                                     run.engine.Lookup(), ranks.of_machine())));
     scores = Score(contents, callbacks, run);
     if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);
     TEMPER_RETURN_IF_ERROR(scores.status());

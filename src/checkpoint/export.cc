@@ -245,6 +245,7 @@ class Exporter {
       TEMPER_RETURN_IF_ERROR(reader.Read(row, part, staging_));
       const auto bytes = std::span(out_).first(static_cast<size_t>(elements * size));
       Convert(DType::kF64, std::as_bytes(part).data(), tensor.type.dtype, bytes.data(), elements);
+      range_.Note(tensor.name, tensor.type.dtype, bytes);
       TEMPER_RETURN_IF_ERROR(writer.Append(tensor.name, bytes));
     }
     return OkStatus();

@@ -387,6 +387,10 @@ Status MergedWeights::Reader::ReadMerged(int64_t first, int64_t rows, std::span<
 Status MergedWeights::Reader::CheckFinite(int64_t first, std::span<const float> out) const {
   const auto bad = std::find_if(out.begin(), out.end(), [](float x) { return !std::isfinite(x); });
   if (bad == out.end()) return OkStatus();
+  if (adapter_folder_->empty()) {
+    return Numerical(fmt::format("tensor {} has {} at row {}: the model holds numbers that are not finite",
+                                 tensor_->name, *bad, first + (bad - out.begin()) / columns_));
+  }
   return Numerical(
       fmt::format("merging the adapter {} gives {} in {} at row {}: the adapter or the model holds "
                   "numbers that are not finite",

@@ -11,8 +11,9 @@ constexpr Reason kWithoutOption[] = {
      "lora.bias lora_bias"},
     {"only PEFT's default initialisation of adapters is supported (A uniform, B zero)",
      "init_lora_weights peft_init_lora_weights pissa_init pissa_iter pissa_convert loftq_config loftq_bits"},
-    {"adapters on single tokens and copies of layers are not supported",
-     "peft_layer_replication peft_trainable_token_indices layer_replication trainable_token_indices"},
+    {"copies of layers are not supported", "peft_layer_replication layer_replication"},
+    {"rows of tables are trained by lora.trainable_token_indices",
+     "peft_trainable_token_indices trainable_token_indices"},
     {"adapters on embeddings, whose rate this is, are not supported", "loraplus_lr_embedding"},
     {"optimizer_groups gives modules a rate of their own: name them there",
      "embedding_lr embedding_lr_scale lr_groups"},
@@ -49,10 +50,11 @@ constexpr Reason kWithoutOption[] = {
      "nemo_gym_auto_clone nemo_gym_config_paths nemo_gym_head_port nemo_gym_server_timeout nemo_gym_verify_timeout "
      "nemo_gym_run_timeout nemo_gym_datasets nemo_gym_auto_start nemo_gym_model_name nemo_gym_multi_turn "
      "nemo_gym_max_turns"},
-    {"distillation and diffusion are not supported",
+    {"diffusion is not supported", "diffusion"},
+    {"a teacher's answers are learned by task: distill (docs/howto/distill.md), which has other settings",
      "kd_trainer kd_ce_alpha kd_alpha kd_temperature kd_beta kd_normalize_topk kd_online_server_base_url "
      "kd_online_topk "
-     "kd_online_server kd_online_timeout kd_temperature_min diffusion"},
+     "kd_online_server kd_online_timeout kd_temperature_min"},
     {"mixtures of experts are not supported",
      "mixture_of_depths experts_implementation quantize_moe_experts llama4_linearized_experts expert_parallel_size "
      "expert_parallel_backend expert_parallel_num_nvl_bytes expert_parallel_num_rdma_bytes "
@@ -71,8 +73,10 @@ constexpr Reason kWithoutOption[] = {
      "gptq bnb_config_kwargs quantization_device_map model_quantization_config "
      "model_quantization_config_kwargs qat use_onebitllms fp8 fp8_config fp8_backend "
      "fp8_enable_fsdp_float8_all_gather llmcompressor"},
+    {"temper export MODEL --add_tokens FILE makes a model with new tokens, whose rows lora.trainable_token_indices "
+     "trains",
+     "resize_vocab add_tokens add_special_tokens new_special_tokens new_special_tokens_config init_special_tokens"},
     {"other vocabularies than the model's are not supported",
-     "resize_vocab add_tokens add_special_tokens new_special_tokens new_special_tokens_config init_special_tokens "
      "added_tokens_overrides resize_token_embeddings_to_32x mean_resizing_embeddings shrink_embeddings "
      "fix_untrained_tokens split_special_tokens"},
     {"the model is computed as its config.json says",

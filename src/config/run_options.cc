@@ -521,7 +521,7 @@ std::vector<OptionDifference> DifferencesOfTask(const RunConfig& a, const RunCon
   const std::string section = std::string(a.objective.rule->name) + ".";
   std::vector<OptionDifference> differences;
   ForDifferences(a, b, [&](const Option& mine, const Option& theirs, OnResume) {
-    if (!mine.name.starts_with(section) && mine.name != "reference") return;
+    if (!mine.name.starts_with(section) && mine.name != "reference" && !mine.name.starts_with("teacher")) return;
     differences.push_back({.name = mine.name, .a = ValueAsYaml(mine), .b = ValueAsYaml(theirs)});
   });
   return differences;

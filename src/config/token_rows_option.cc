@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -60,6 +61,11 @@ Option TokenRowsOption(LoraConfig::TokenIndices& indices) {
     } else if (!none) {
       TEMPER_ASSIGN_OR_RETURN(const std::vector<int64_t> rows, TokenRowsOf(value, where));
       add("", rows);
+    }
+    const auto names_none = [](const auto& of_module) { return of_module.first.empty(); };
+    if (changed.size() > 1 && std::any_of(changed.begin(), changed.end(), names_none)) {
+      return InvalidArgument(
+          fmt::format("{}: {}: a list of rows stands beside a map: give all in one map of tables", where, kTokenRows));
     }
     indices = std::move(changed);
     return OkStatus();

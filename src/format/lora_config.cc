@@ -104,14 +104,12 @@ Result<std::vector<int64_t>> LayersOr(const Json& json, const std::string& path)
   return layers;
 }
 
-constexpr size_t kMostTokenIndices = 1 << 16;
-
 Result<std::vector<int64_t>> IndicesOf(const Json& list, const std::string& path) {
   const auto bad = [&] {
     return Corrupt(path + ": trainable_token_indices should be a list of rows, or map modules to such lists");
   };
   std::vector<int64_t> indices;
-  if (!list.is_array() || list.size() > kMostTokenIndices) return bad();
+  if (!list.is_array() || std::ssize(list) > kMostTokenIndices) return bad();
   for (const Json& index : list) {
     if (!index.is_number_integer() || index < 0 || index > INT32_MAX) return bad();
     indices.push_back(index.get<int64_t>());

@@ -12,6 +12,9 @@
 
 namespace temper {
 
+// Rows of a table that are trained beside an adapter. More are a table to be trained in full.
+inline constexpr int64_t kMostTokenIndices = 1 << 16;
+
 struct LoraConfig {
   // A text, or a list of names: a module's path equals a name or ends with "." + name.
   using Modules = std::variant<std::string, std::vector<std::string>>;

@@ -43,7 +43,9 @@ Result<std::vector<int64_t>> ParseRowList(std::string_view text) {
       text.remove_prefix(1);
       if (!TakeNumber(&text, &last) || last < first) return bad();
     }
-    if (last - first >= kMostRows - std::ssize(rows)) return bad();
+    if (last - first >= kMostRows - std::ssize(rows)) {
+      return Corrupt(fmt::format("a list of rows has at most {}", kMostRows));
+    }
     for (int64_t row = first; row <= last; ++row) rows.push_back(row);
     if (text.empty()) break;
     if (!text.starts_with(',')) return bad();

@@ -54,14 +54,17 @@ class RowSelector {
     const bool tied = head_table_ == table_;
     const std::vector<int64_t>*of_table = nullptr, *of_head = nullptr;
     for (const auto& [name, rows] : wanted) {
-      const bool is_head = !name.empty() && !classes_ && head_.path.ends_with(name);
-      const bool is_table = name.empty() || ModuleOfTable(table_->name).ends_with(name);
+      const bool is_head = !name.empty() && !classes_ && IsNamed(head_.path, name);
+      const bool is_table = name.empty() || IsNamed(ModuleOfTable(table_->name), name);
       if (is_head == is_table) {
         return Refuse(fmt::format("{} is no table of words; this model has {}{}", Quoted(name),
                                   ModuleOfTable(table_->name), classes_ ? "" : " and " + head_.path));
       }
       TEMPER_RETURN_IF_ERROR(CheckRows(rows, is_head ? *head_table_ : *table_));
-      (is_head ? of_head : of_table) = &rows;
+      const std::vector<int64_t>*& of = is_head ? of_head : of_table;
+      if (of != nullptr)
+        return Refuse(fmt::format("{} and another name are the same table: list its rows once", Quoted(name)));
+      of = &rows;
     }
     // Of tables that are tied, the same rows of both are one.
     const bool together = tied && of_table != nullptr && (of_head == nullptr || *of_head == *of_table);
@@ -83,7 +86,18 @@ class RowSelector {
                     : InvalidArgument(fmt::format("{}: {}", setting_, why));
   }
 
+  // As PEFT matches names of modules: the whole path, or its end behind a point.
+  static bool IsNamed(const std::string& path, const std::string& name) {
+    return path == name || path.ends_with("." + name);
+  }
+
   Status CheckRows(const std::vector<int64_t>& rows, const WeightDeclaration& table) const {
+    if (std::ssize(rows) > kMostTokenIndices) {
+      return Refuse(
+          fmt::format("{} rows are listed, at most {} rows are trained so: train the table in full "
+                      "(train_modules)",
+                      rows.size(), kMostTokenIndices));
+    }
     std::set<int64_t> seen;
     for (const int64_t row : rows) {
       if (row < 0 || row >= table.shape[0]) {

@@ -190,7 +190,9 @@ class Searcher {
       const Binding& binding = train.bindings[static_cast<size_t>(call.binding)];
       const Segment& segment = train.segments[static_cast<size_t>(binding.segment)];
       if (segment.phase == Phase::kUpdate) continue;
-      double& sum = binding.block < 0 ? kernels.outside : kernels.of_kind[static_cast<size_t>(binding.block)];
+      // Blocks beyond the model's own are those of a teacher, which no choice of its few blocks changes.
+      const bool outside = binding.block < 0 || binding.block >= std::ssize(kernels.of_kind);
+      double& sum = outside ? kernels.outside : kernels.of_kind[static_cast<size_t>(binding.block)];
       for (size_t i = 0; i < segment.instructions.size(); ++i) {
         if (UpdateRuleOf(segment.instructions[i].op) != nullptr) continue;
         sum += timed[static_cast<size_t>(binding.segment)][i].kernel.total().v;

@@ -52,8 +52,8 @@ Result<OpenedModel> OpenReference(Env& env, const std::string& path, const Opene
   return reference;
 }
 
-Status LoadReference(const OpenedModel& reference, const std::vector<LoraModule>& adapters, const BufferLookup& buffer,
-                     const RankOfMachine& here) {
+Status LoadReference(const OpenedModel& reference, const std::vector<LoraModule>& adapters,
+                     std::span<const TrainedRows> rows, const BufferLookup& buffer, const RankOfMachine& here) {
   HostWindow window;
   const FillBuffer fill = [&](const std::string& name, const std::function<void(const PartView&)>& write) {
     const DevicePart to = buffer(name);
@@ -65,6 +65,7 @@ Status LoadReference(const OpenedModel& reference, const std::vector<LoraModule>
   };
   TEMPER_RETURN_IF_ERROR(InitializeLora(adapters, /*seed=*/0, fill));
   TEMPER_RETURN_IF_ERROR(reference.Load(buffer, here.rank, here.ranks));
+  TEMPER_RETURN_IF_ERROR(reference.LoadRowsBeside(rows, buffer));
   return reference.LoadRowNormsOf(adapters, NormsOf::kWeight, /*magnitudes=*/true, buffer);
 }
 

@@ -19,9 +19,9 @@ namespace temper {
 Result<OpenedModel> OpenReference(Env& env, const std::string& path, const OpenedModel& own,
                                   const std::string& own_name, int64_t max_seq_len);
 
-// Puts its weights where those of the run's model belong, and adapters as they begin, which change nothing. `here`:
-// this rank's place on its machine.
-Status LoadReference(const OpenedModel& reference, const std::vector<LoraModule>& adapters, const BufferLookup& buffer,
-                     const RankOfMachine& here = {});
+// Puts its weights where those of the run's model belong, with adapters as they begin, which change nothing, and its
+// own rows of tables in the place of trained `rows`. `here`: this rank's place on its machine.
+Status LoadReference(const OpenedModel& reference, const std::vector<LoraModule>& adapters,
+                     std::span<const TrainedRows> rows, const BufferLookup& buffer, const RankOfMachine& here = {});
 
 }  // namespace temper

@@ -277,7 +277,7 @@ TEST_F(Trainable, RowsAreTrainedOnMeshesAsOnOneRank) {
     RunWell(steps("one_" + name, {}));
     const auto expected = Losses(Path("one_" + name));
     const Tensors weights = Read(Path("one_" + name + "/adapter_model.safetensors"));
-    for (const char* mesh : {"dp=2", "fsdp=2", "tp=2", "pp=2", "cp=2"}) {
+    for (const char* mesh : {"dp=2", "fsdp=2", "pp=2", "cp=2"}) {
       SCOPED_TRACE(mesh);
       const std::string out = name + mesh;
       Arguments on = steps(out, {"--nprocs", "2", "--mesh", mesh});
@@ -293,6 +293,30 @@ TEST_F(Trainable, RowsAreTrainedOnMeshesAsOnOneRank) {
       for (const auto& [tensor, content] : weights) EXPECT_EQ(got.at(tensor).first, content.first) << tensor;
     }
   }
+}
+
+TEST_F(Trainable, RowsThatCannotBeTrainedAreRefusedWithTheRemedy) {
+  const auto refused = [&](const Arguments& more, const Arguments& said) {
+    ExpectEnd(Temper(Steps(With({"--output_dir", "refused"}, more))), 2, said);
+  };
+  refused({"--lora.trainable_token_indices", "5", "--lora.trainable_token_indices", "{lm_head: [5]}"},
+          {"a list of rows stands beside a map"});
+  refused({"--lora.trainable_token_indices", "{d_tokens: [3]}"}, {"'d_tokens' is no table of words"});
+  refused({"--lora.trainable_token_indices", "{embed_tokens: [5], model.embed_tokens: [7]}"},
+          {"are the same table: list its rows once"});
+  refused({"--lora.trainable_token_indices", "0-70000"}, {"at most 65536 rows"});
+  ExpectEnd(Temper({"plan", "--model", "llama-3.1-8b", "--cluster", "8xH100", "--nprocs", "2", "--mesh", "tp=2",
+                    "--lora.trainable_token_indices", "5"}),
+            2, {"lora.trainable_token_indices: tensor ranks do not share the rows", "mesh.fsdp"});
+}
+
+// Of the start of a run, whatever the rows are: the model's own.
+TEST_F(Trainable, AReferenceHasItsOwnRows) {
+  Spill("pairs.jsonl", R"({"prompt": "a", "chosen": " b c", "rejected": " d"})"
+                       "\n");
+  RunWell(Train({"--task", "dpo", "--data", "pairs.jsonl", "--reference", kModel, "--learning_rate", "0", "--max_steps",
+                 "1", "--lora.trainable_token_indices", "0-100", "--dtype", "f32", "--overwrite"}));
+  EXPECT_NEAR(Losses(Path("out")).at(1), std::log(2.0), 1e-5) << "nothing was trained";
 }
 
 TEST_F(Trainable, AStoppedRunEndsWithTheSameBytes) {

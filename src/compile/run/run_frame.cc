@@ -127,6 +127,16 @@ Status CheckTeacher(const Model& model, const RunConfig& config, const MeshSpec&
   return OkStatus();
 }
 
+// Rows of tables that are trained beside an adapter.
+Status CheckRowsOfTables(const RunConfig& config, const MeshSpec& mesh) {
+  if (config.lora.trainable_token_indices.empty() || config.model.method != TrainMethod::kLora) return OkStatus();
+  if (mesh.mesh.size(Axis::kTp) == 1) return OkStatus();
+  return Unsupported(
+      "lora.trainable_token_indices: tensor ranks do not share the rows of a table yet: set mesh.tp to 1, and split "
+      "the "
+      "model over mesh.fsdp");
+}
+
 // A number for each kind of block, of the model and then of its teacher.
 int KindOfBlock(const Model& model, int block) {
   const std::vector<int>& own = model.facts().kinds;
@@ -153,6 +163,7 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
   const int64_t rows = config.batch.per_device_train_batch_size;
   const int blocks_of_student = static_cast<int>(model.facts().kinds.size());
   TEMPER_RETURN_IF_ERROR(CheckTeacher(model, config, run.mesh));
+  TEMPER_RETURN_IF_ERROR(CheckRowsOfTables(config, run.mesh));
   if (objective.distills) run.teacher_parameters = NumParameters(*model.teacher()->model);
   run.parameters = NumParameters(model);
   run.active_parameters = NumActiveParameters(model);

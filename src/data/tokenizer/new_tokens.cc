@@ -5,9 +5,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/utf8.h"
 #include "format/json.h"
 #include "format/python_json.h"
 #include "format/quoted.h"
+#include "format/text_stream.h"
 
 namespace temper {
 namespace {
@@ -98,7 +100,8 @@ Result<std::string> ConfigWithTokens(const std::string& text, const std::vector<
 }  // namespace
 
 Result<std::vector<AddedToken>> ReadNewTokens(Env& env, const std::string& path) {
-  TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, path, MiB(16)));
+  TEMPER_ASSIGN_OR_RETURN(std::string text, ReadTextFile(env, path, MiB(16)));
+  if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   std::vector<AddedToken> tokens;
   std::vector<std::string> places;
   const size_t first = text.find_first_not_of(" \t\r\n");
@@ -118,6 +121,9 @@ Result<std::vector<AddedToken>> ReadNewTokens(Env& env, const std::string& path)
       std::string line = text.substr(begin, end - begin);
       if (line.ends_with('\r')) line.pop_back();
       places.push_back(fmt::format("{} line {}", path, places.size() + 1));
+      if (!utf8::IsValid(line)) {
+        return InvalidArgument(fmt::format("{}: is not UTF-8: convert the file with iconv -t UTF-8", places.back()));
+      }
       tokens.push_back({.content = std::move(line), .normalized = false, .special = true});
     }
   }

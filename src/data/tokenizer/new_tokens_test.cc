@@ -31,6 +31,7 @@ TEST(NewTokens, AreLinesOrAListOfThem) {
   ASSERT_TRUE(list.ok()) << list.status().message();
   EXPECT_TRUE((*list)[0].special);
   EXPECT_TRUE(!(*list)[1].special && (*list)[1].normalized && (*list)[1].lstrip);
+  EXPECT_EQ((*Read("\xEF\xBB\xBF<|a|>\n"))[0].content, "<|a|>") << "a byte order mark is no part of it";
   EXPECT_EQ(Read("[INST]\n[/INST]\n")->size(), 2u) << "no JSON";
 }
 
@@ -42,6 +43,7 @@ TEST(NewTokens, WhatCannotBeMeantIsNamedWithItsPlace) {
   expect("", "t.txt", "has no token");
   expect("<|a|>\n\n<|b|>\n", "t.txt", "line 2: is empty: remove it");
   expect("<|a|>\n<|a|>\n", "t.txt", "line 2: '<|a|>' was listed before (");
+  expect("<|a|>\n\xff<x>\n", "t.txt", "line 2: is not UTF-8");
   expect(R"(["a", 3])", "t.json", "entry 2 should be a text");
   expect(R"([{"content": "a", "id": 7}])", "t.json", "entry 1 has an unknown key 'id'");
   expect(R"([{"special": true}])", "t.json", "entry 1: is empty");
