@@ -57,10 +57,10 @@ TEST(Rule, OnlyProductsAndEmbeddingsReadAQuantisedWeight) {
   EXPECT_FALSE(InferTypes(Op::kLinear, {{int8, {T, D}}, w}, forward).ok());
   const TensorType table{int8, {V, D}}, in_nf4{ElementFormat::Nf4(), {V, D}};
   const auto rows = InferTypes(Op::kEmbedding, {table, kIndex}, {});
-  const auto loss = InferTypes(Op::kLinearCrossEntropy, {x, table, kIndex}, {{"grad_x", kOne}, {"dequantise", kOne}});
-  ASSERT_TRUE(rows.ok() && loss.ok());
+  const auto of_loss = InferTypes(Op::kLinearCrossEntropy, {x, table, kIndex}, {{"grad_x", kOne}, {"dequantise", kOne}});
+  ASSERT_TRUE(rows.ok() && of_loss.ok());
   EXPECT_EQ(*rows, Types{x});
-  EXPECT_EQ((*loss)[1], x);
+  EXPECT_EQ((*of_loss)[1], x);
   EXPECT_FALSE(InferTypes(Op::kEmbedding, {in_nf4, kIndex}, {}).ok());
   EXPECT_FALSE(InferTypes(Op::kLinearCrossEntropy, {x, in_nf4, kIndex}, {}).ok());
   EXPECT_FALSE(InferTypes(Op::kLinearCrossEntropy, {{DType::kF32, {T, D}}, table, kIndex}, {}).ok());
@@ -68,7 +68,8 @@ TEST(Rule, OnlyProductsAndEmbeddingsReadAQuantisedWeight) {
   for (const Case& c : Cases()) {
     for (size_t i = 0; i < c.inputs.size(); ++i) {
       const bool moves = RuleOf(c.op).kind == OpKind::kCollective || c.op == Op::kFetch || c.op == Op::kEvict;
-      const bool head = c.op == Op::kTokenLogprob || (c.op == Op::kLinearCrossEntropy && !c.attributes.Flag("grad_w"));
+      const bool loss = c.op == Op::kLinearCrossEntropy || c.op == Op::kLinearDistillation;
+      const bool head = c.op == Op::kTokenLogprob || (loss && !c.attributes.Flag("grad_w"));
       const bool product = c.op == Op::kLinear || c.op == Op::kLinearDx || c.op == Op::kGroupedLinear ||
                            c.op == Op::kGroupedLinearDx || c.op == Op::kRowSquares;
       if (moves || (i == 1 && (product || head))) continue;

@@ -361,7 +361,7 @@ TEST_F(Use, BashCompletesCommandsOptionsAndValues) {
   EXPECT_EQ(Completed("temper train --no-pack", folder()), Set{"--no-packing"});
   EXPECT_TRUE(Completed("temper plan --cluster 8x", folder()).contains("8xH100"));
   EXPECT_EQ(Completed("temper plan --model llama-3.1-4", folder()), Set{"llama-3.1-405b"});
-  EXPECT_EQ(Completed("temper plan --model d", folder()), Set{"d.jsonl"}) << "or a path";
+  EXPECT_EQ(Completed("temper plan --model d.", folder()), Set{"d.jsonl"}) << "or a path";
   EXPECT_EQ(Completed("temper data p", folder()).count("preview"), 1u);
   EXPECT_EQ(Completed("temper completion ''", folder()), (Set{"bash", "fish", "zsh"}));
   EXPECT_TRUE(Completed("temper train --seed ''", folder()) == Set{""});

@@ -18,6 +18,7 @@
 #include "model/families.h"
 #include "model/lora.h"
 #include "model/model.h"
+#include "model/row_selector.h"
 #include "program/buffer_names.h"
 
 namespace temper::export_test {
@@ -61,7 +62,9 @@ ExportSpec SpecFor(const std::string& model, const std::string& adapter, const s
   spec.keeps_others = opened->facts().keeps_other_tensors;
   spec.ignored = opened->facts().ignored;
   if (!adapter.empty()) {
-    spec.modules = ModulesOf(*opened, Must(ReadLoraConfig(PosixEnv(), JoinPath(adapter, kAdapterConfigFile))));
+    const LoraConfig config = Must(ReadLoraConfig(PosixEnv(), JoinPath(adapter, kAdapterConfigFile)));
+    spec.modules = ModulesOf(*opened, config);
+    spec.rows = Must(SelectRows(*opened, config, spec.modules, {}, kAdapterConfigFile));
   }
   return spec;
 }
@@ -97,8 +100,10 @@ TEST(Adapter, ReadsAllOfPeftsAdapters) {
     const Json info = Must(ReadJsonFile(PosixEnv(), kGoldens + "cases/" + name + "/case.json"));
     const std::string folder = kGoldens + "adapters/" + info["adapter"].get<std::string>();
     const auto model = OpenModel(ModelFolder(info["models"][0]));
-    const auto modules = ModulesOf(*model, Must(ReadLoraConfig(PosixEnv(), folder + "/adapter_config.json")));
-    const auto reader = AdapterReader::Open(PosixEnv(), folder, modules);
+    const LoraConfig config = Must(ReadLoraConfig(PosixEnv(), folder + "/adapter_config.json"));
+    const auto modules = ModulesOf(*model, config);
+    const auto rows = Must(SelectRows(*model, config, modules, {}, kAdapterConfigFile));
+    const auto reader = AdapterReader::Open(PosixEnv(), folder, modules, {}, rows);
     ASSERT_TRUE(reader.ok()) << reader.status().message();
     std::vector<float> a(static_cast<size_t>(modules[0].r * modules[0].in));
     ASSERT_TRUE(reader->Read(LoraAName(modules[0].path), a).ok());
@@ -107,13 +112,13 @@ TEST(Adapter, ReadsAllOfPeftsAdapters) {
     // One module too many, one too few, another rank.
     auto wrong = modules;
     wrong.push_back({.path = "model.layers.9.mlp.up_proj", .in = 4, .out = 4, .r = 4, .scale = 1});
-    EXPECT_EQ(AdapterReader::Open(PosixEnv(), folder, wrong).status().code(), StatusCode::kNotFound);
+    EXPECT_EQ(AdapterReader::Open(PosixEnv(), folder, wrong, {}, rows).status().code(), StatusCode::kNotFound);
     wrong = modules;
     wrong.pop_back();
-    EXPECT_EQ(AdapterReader::Open(PosixEnv(), folder, wrong).status().code(), StatusCode::kUnsupported);
+    EXPECT_EQ(AdapterReader::Open(PosixEnv(), folder, wrong, {}, rows).status().code(), StatusCode::kUnsupported);
     wrong = modules;
     ++wrong[0].r;
-    EXPECT_EQ(AdapterReader::Open(PosixEnv(), folder, wrong).status().code(), StatusCode::kCorrupt);
+    EXPECT_EQ(AdapterReader::Open(PosixEnv(), folder, wrong, {}, rows).status().code(), StatusCode::kCorrupt);
     ++adapters;
   }
   EXPECT_GE(adapters, 10);
@@ -135,7 +140,7 @@ TEST(Export, MergesLikePeft) {
     for (const LoraModule& m : spec.modules) {
       merged_tensors += m.matrices == 0 ? 1 : std::ssize(spec.tensors_of.at(m.path));
     }
-    EXPECT_EQ(report->merged, merged_tensors);
+    EXPECT_EQ(report->merged, merged_tensors + std::ssize(spec.rows));
     const ModelWeights ours = Must(ModelWeights::Open(PosixEnv(), spec.output_dir));
     const ModelWeights base = Must(ModelWeights::Open(PosixEnv(), spec.source.model_folder));
     const ModelWeights adapter = Must(ModelWeights::Open(PosixEnv(), folder, WeightsKind::kAdapter));
