@@ -82,7 +82,7 @@ TEST(ImportOutput, ReasonsAreThoseOfTheSetting) {
   EXPECT_TRUE(Has(said(kTrl, "run_name", "hello"), "a run has the name of its output_dir"));
   EXPECT_TRUE(Has(said(kLlamaFactory, "compute_accuracy", "true"), "token_accuracy: true  # compute_accuracy"));
   EXPECT_TRUE(Has(said(kTrl, "optim", "rmsprop"), "adamw counts in its place"));
-  EXPECT_TRUE(Has(said(kLlamaFactory, "new_special_tokens", "<a>"), "other vocabularies"));
+  EXPECT_TRUE(Has(said(kLlamaFactory, "new_special_tokens", "<a>"), "--add_tokens FILE"));
   EXPECT_FALSE(Has(kLlamaFactory.With("ddp_timeout", "180000000", env), "# Mesh"));
 }
 

@@ -172,7 +172,7 @@ TEST(LongRows, TheErrorNamesTheRowAndTheRemedies) {
   EXPECT_EQ(
       message,
       "d.jsonl line 3: the row has 20 tokens, and max_seq_len is 8: raise it, or let long rows be cut or left out "
-      "(--long_rows cut or drop)");
+      "(--long_rows drop, or cut where the task takes it)");
 }
 
 }  // namespace
