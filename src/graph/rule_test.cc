@@ -57,7 +57,8 @@ TEST(Rule, OnlyProductsAndEmbeddingsReadAQuantisedWeight) {
   EXPECT_FALSE(InferTypes(Op::kLinear, {{int8, {T, D}}, w}, forward).ok());
   const TensorType table{int8, {V, D}}, in_nf4{ElementFormat::Nf4(), {V, D}};
   const auto rows = InferTypes(Op::kEmbedding, {table, kIndex}, {});
-  const auto of_loss = InferTypes(Op::kLinearCrossEntropy, {x, table, kIndex}, {{"grad_x", kOne}, {"dequantise", kOne}});
+  const auto of_loss =
+      InferTypes(Op::kLinearCrossEntropy, {x, table, kIndex}, {{"grad_x", kOne}, {"dequantise", kOne}});
   ASSERT_TRUE(rows.ok() && of_loss.ok());
   EXPECT_EQ(*rows, Types{x});
   EXPECT_EQ((*of_loss)[1], x);

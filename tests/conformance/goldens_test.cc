@@ -202,7 +202,8 @@ TEST(Goldens, RopeIsTransformers) {
   const Tensor table = Twin(Op::kRopeTable, {Tensor::Ints({0, 5, 9})},
                             {{"inv_freq", std::vector<double>{1.0, 0.01}}, {"f64", int64_t{1}}})[0];
   ExpectGolden(Twin(Op::kRope, {Wave(5, {3, 8}), table}, {{"head_dim", int64_t{4}}})[0], kRope);
-  ExpectGolden(Twin(Op::kAppendToHeads, {Wave(47, {3, 8}), Wave(48, {3, 2})}, {{"heads", int64_t{4}}})[0], kHeadsAndTail);
+  ExpectGolden(Twin(Op::kAppendToHeads, {Wave(47, {3, 8}), Wave(48, {3, 2})}, {{"heads", int64_t{4}}})[0],
+               kHeadsAndTail);
 }
 
 TEST(Goldens, AttentionAndItsGradientsAreTorchs) {
