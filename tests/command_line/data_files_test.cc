@@ -196,7 +196,7 @@ TEST_F(DataFiles, LongRowsAreCountedLeftOutOrRefused) {
   ExpectEnd(proportional, 0, {"cut: 1 row (1.64 %) longer than max_seq_len"});
   EXPECT_EQ(proportional.err.find("dropped"), proportional.err.npos) << "the answer is kept";
   ExpectEnd(end("drop"), 0, {"left out: 1 row (1.64 %) longer than max_seq_len; raise --max_seq_len"});
-  ExpectEnd(end("error"), 1, {"long.jsonl line 1: the row has ", "max_seq_len is 96", "--long_rows cut or drop"});
+  ExpectEnd(end("error"), 1, {"long.jsonl line 1: the row has ", "max_seq_len is 96", "--long_rows drop"});
   ExpectEnd(end("truncate"), 2, {"split, cut, proportional, drop, error"});
   for (const auto& [task, long_rows] :
        {std::pair{"dpo", "proportional"}, {"reward", "cut"}, {"classify", "proportional"}}) {
