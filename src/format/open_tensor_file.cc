@@ -1,5 +1,7 @@
 #include "format/open_tensor_file.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <array>
 
@@ -18,8 +20,14 @@ Result<std::unique_ptr<TensorFile>> OpenTensorFile(Env& env, const std::string& 
     TEMPER_ASSIGN_OR_RETURN(TorchFile file, TorchFile::Open(env, path));
     return std::unique_ptr<TensorFile>(std::make_unique<TorchFile>(std::move(file)));
   }
-  TEMPER_ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(env, path));
-  return std::unique_ptr<TensorFile>(std::make_unique<SafetensorsFile>(std::move(file)));
+  Result<SafetensorsFile> file = SafetensorsFile::Open(env, path);
+  const bool of_torch = path.ends_with(".bin") || path.ends_with(".pt") || path.ends_with(".pth");
+  if (of_torch && file.status().code() == StatusCode::kCorrupt) {
+    return Corrupt(
+        fmt::format("{} begins neither as torch.save writes files nor as safetensors does: get it again", path));
+  }
+  TEMPER_RETURN_IF_ERROR(file.status());
+  return std::unique_ptr<TensorFile>(std::make_unique<SafetensorsFile>(*std::move(file)));
 }
 
 }  // namespace temper

@@ -87,7 +87,7 @@ TEST(ModelConfig, AnArchitectureOfTransformersIsRefusedWithWhatItNeeds) {
   const auto dbrx = ModelFromConfig({{"architectures", {"DbrxForCausalLM"}}}, "config.json");
   EXPECT_EQ(dbrx.status().message(),
             "config.json: architecture 'DbrxForCausalLM' is not supported: it needs "
-            "experts, as no family here has them (docs/supported.md)");
+            "experts in a form that no supported family has (docs/supported.md)");
 }
 
 TEST(ModelConfig, AnUnknownArchitectureIsRefusedWithTheNearestKnownOne) {

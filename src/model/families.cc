@@ -89,9 +89,9 @@ bool AreRelatives(const std::string& a, const std::string& b) {
 Status Unknown(const std::string& name, const std::string& where) {
   for (const Missing& missing : kMissing) {
     if (name != missing.architecture && name != missing.model_type) continue;
-    return Unsupported(
-        fmt::format("{}: architecture {} is not supported: it needs {}, as no family here has them (docs/supported.md)",
-                    where, Quoted(name), missing.what));
+    return Unsupported(fmt::format(
+        "{}: architecture {} is not supported: it needs {} in a form that no supported family has (docs/supported.md)",
+        where, Quoted(name), missing.what));
   }
   std::string known;
   const Family* nearest = nullptr;

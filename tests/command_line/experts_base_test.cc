@@ -9,41 +9,14 @@
 #include "checkpoint/load_weights.h"
 #include "format/model_weights.h"
 #include "format/safetensors.h"
-#include "format/sharded_safetensors_writer.h"
-#include "temper_program.h"
 #include "tensor/element_format.h"
 #include "tensor/quantise_for_test.h"
+#include "typed_tensors.h"
 
 namespace temper::program::experts_base_test {
 namespace {
 
 constexpr int64_t kBlocks = 2, kExperts = 4, kHidden = 64, kFfn = 96;
-
-using Tensors = std::map<std::string, std::pair<StoredTensor, std::string>>;  // types and bytes
-
-Tensors TensorsIn(const std::string& folder) {
-  Tensors tensors;
-  for (const std::string& file : Must(PosixEnv().List(folder))) {
-    if (!file.ends_with(".safetensors")) continue;
-    const auto opened = Must(SafetensorsFile::Open(PosixEnv(), JoinPath(folder, file)));
-    for (const StoredTensor& t : opened.tensors()) {
-      std::string bytes(static_cast<size_t>(t.bytes().v), 0);
-      TEMPER_CHECK(opened.ReadTensor(t.name, std::as_writable_bytes(std::span(bytes.data(), bytes.size()))).ok());
-      tensors[t.name] = {t, std::move(bytes)};
-    }
-  }
-  return tensors;
-}
-
-void Write(const std::string& folder, const Tensors& tensors) {
-  std::vector<TensorDeclaration> declared;
-  for (const auto& [name, t] : tensors) declared.push_back({.name = name, .type = {}, .as = &t.first});
-  auto writer = Must(ShardedSafetensorsWriter::Create(PosixEnv(), folder, declared));
-  for (const StoredTensor& t : writer.order()) {
-    TEMPER_CHECK(writer.Append(t.name, std::as_bytes(std::span(tensors.at(t.name).second))).ok());
-  }
-  TEMPER_CHECK(writer.Finish().ok());
-}
 
 class ExpertsBase : public Workplace {
  protected:
@@ -62,7 +35,7 @@ class ExpertsBase : public Workplace {
     const Ended made = Temper(Train({"--model", drawn, "--method", "full", "--from_scratch", "true", "--max_steps", "1",
                                      "--dtype", "f32", "--learning_rate", "0", "--output_dir", Path("made")}));
     TEMPER_CHECK(made.code == 0) << made.err;
-    Tensors kept = TensorsIn(Path("made")), plain = kept;
+    TypedTensors kept = TensorsIn(Path("made")), plain = kept;
     for (const auto& [name, t] : plain) {
       if (!name.ends_with("experts.gate_up_proj") && !name.ends_with("experts.down_proj")) continue;
       kept.erase(name);
@@ -74,12 +47,13 @@ class ExpertsBase : public Workplace {
       Json config = Json::parse(temper::Slurp(drawn + "/config.json"));
       if (tensors == &kept) config["quantization_config"] = {{"quant_method", "mxfp4"}};
       Spill(JoinPath(folder, "config.json"), config.dump());
-      Write(Path(folder), *tensors);
+      WriteTensors(Path(folder), *tensors);
     }
   }
 
   // Stack `name`, [experts, in, out], as MXFP4 to `kept` and as its numbers to `plain`.
-  static void Quantise(const std::string& name, const std::vector<int64_t>& dims, Tensors* kept, Tensors* plain) {
+  static void Quantise(const std::string& name, const std::vector<int64_t>& dims, TypedTensors* kept,
+                       TypedTensors* plain) {
     const int64_t in = dims[1], out = dims[2];
     std::string& numbers = (*plain)[name].second;
     auto* const x = reinterpret_cast<bf16*>(numbers.data());
@@ -215,8 +189,8 @@ TEST_F(ExpertsBase, AnExportKeepsMxfp4ThatNoAdapterChanges) {
   };
   const std::string merged = exported("attention");
   EXPECT_TRUE(is_quantised(merged));
-  const Tensors base = TensorsIn(Path("mxfp4")), kept = TensorsIn(Path(merged)),
-                plain = TensorsIn(Path(exported("attention_plain")));
+  const TypedTensors base = TensorsIn(Path("mxfp4")), kept = TensorsIn(Path(merged)),
+                     plain = TensorsIn(Path(exported("attention_plain")));
   ASSERT_EQ(kept.size(), base.size());
   for (const auto& [name, t] : kept) {
     const bool expert = name.ends_with("_blocks") || name.ends_with("_scales");
@@ -232,7 +206,8 @@ TEST_F(ExpertsBase, AnExportKeepsMxfp4ThatNoAdapterChanges) {
     const Ended trained = Temper(On(model, With(some, {"--output_dir", std::string("some_") + model})));
     ASSERT_EQ(trained.code, 0) << trained.err;
   }
-  const Tensors mixed = TensorsIn(Path(exported("some_mxfp4"))), of_plain = TensorsIn(Path(exported("some_plain")));
+  const TypedTensors mixed = TensorsIn(Path(exported("some_mxfp4"))),
+                     of_plain = TensorsIn(Path(exported("some_plain")));
   EXPECT_EQ(mixed.size(), base.size() - 2);
   for (const auto& [name, t] : mixed) {
     const bool expert = name.ends_with("_blocks") || name.ends_with("_scales");

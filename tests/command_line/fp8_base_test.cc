@@ -3,39 +3,12 @@
 #include <filesystem>
 #include <map>
 
-#include "format/sharded_safetensors_writer.h"
-#include "temper_program.h"
 #include "tensor/format_rule.h"
 #include "tensor/quantise_for_test.h"
+#include "typed_tensors.h"
 
 namespace temper::program::fp8_base_test {
 namespace {
-
-using Tensors = std::map<std::string, std::pair<StoredTensor, std::string>>;  // types and bytes
-
-Tensors TensorsIn(const std::string& folder) {
-  Tensors tensors;
-  for (const std::string& file : Must(PosixEnv().List(folder))) {
-    if (!file.ends_with(".safetensors")) continue;
-    const auto opened = Must(SafetensorsFile::Open(PosixEnv(), JoinPath(folder, file)));
-    for (const StoredTensor& t : opened.tensors()) {
-      std::string bytes(static_cast<size_t>(t.bytes().v), 0);
-      TEMPER_CHECK(opened.ReadTensor(t.name, std::as_writable_bytes(std::span(bytes.data(), bytes.size()))).ok());
-      tensors[t.name] = {t, std::move(bytes)};
-    }
-  }
-  return tensors;
-}
-
-void WriteTensors(const std::string& folder, const Tensors& tensors) {
-  std::vector<TensorDeclaration> declared;
-  for (const auto& [name, t] : tensors) declared.push_back({.name = name, .type = {}, .as = &t.first});
-  auto writer = Must(ShardedSafetensorsWriter::Create(PosixEnv(), folder, declared));
-  for (const StoredTensor& t : writer.order()) {
-    TEMPER_CHECK(writer.Append(t.name, std::as_bytes(std::span(tensors.at(t.name).second))).ok());
-  }
-  TEMPER_CHECK(writer.Finish().ok());
-}
 
 std::string BytesOf(const auto& values) {
   const auto bytes = std::as_bytes(std::span(values));
@@ -51,7 +24,7 @@ class Fp8Base : public Workplace {
   Fp8Base() { WriteModels(kModel); }
 
   void WriteModels(const std::string& from) {
-    Tensors kept = TensorsIn(from), plain = kept;
+    TypedTensors kept = TensorsIn(from), plain = kept;
     Json config = Json::parse(temper::Slurp(from + "/config.json"));
     const ElementFormat fp8 = Must(ParseElementFormat("fp8"));
     for (auto& [name, t] : plain) {
@@ -170,8 +143,8 @@ TEST_F(Fp8Base, AnExportKeepsWhatNoAdapterChanges) {
       ASSERT_EQ(ended.code, 0) << ended.err;
     }
   }
-  const Tensors base = TensorsIn(Path("fp8")), merged = TensorsIn(Path("fp8_some_merged")),
-                plain = TensorsIn(Path("plain_some_merged"));
+  const TypedTensors base = TensorsIn(Path("fp8")), merged = TensorsIn(Path("fp8_some_merged")),
+                     plain = TensorsIn(Path("plain_some_merged"));
   size_t in_fp8 = 0;
   for (const auto& [name, t] : merged) {
     const bool kept = base.at(name).first.dtype->name == "F8_E4M3" && t.first.dtype->name == "F8_E4M3";
@@ -184,7 +157,7 @@ TEST_F(Fp8Base, AnExportKeepsWhatNoAdapterChanges) {
   EXPECT_NE(std::find(left.begin(), left.end(), "model.layers.1.self_attn.v_proj"), left.end()) << left.dump();
   EXPECT_EQ(Answer("fp8_some_merged"), Answer("plain_some_merged"));
   EXPECT_FALSE(Json::parse(Slurp("fp8_all_merged/config.json")).contains("quantization_config"));
-  const Tensors all = TensorsIn(Path("fp8_all_merged")), of_plain = TensorsIn(Path("plain_all_merged"));
+  const TypedTensors all = TensorsIn(Path("fp8_all_merged")), of_plain = TensorsIn(Path("plain_all_merged"));
   ASSERT_EQ(all.size(), of_plain.size());
   for (const auto& [name, t] : all) EXPECT_EQ(t.second, of_plain.at(name).second) << name;
 }
