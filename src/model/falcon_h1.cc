@@ -45,7 +45,7 @@ Status ReadFactors(const Json& config, const char* key, std::span<double> factor
   return OkStatus();
 }
 
-Result<Mamba2Spec> ReadMamba(const Json& config, int64_t hidden, double norm_eps, const std::string& where) {
+Result<Mamba2Spec> ReadFalconMamba(const Json& config, int64_t hidden, double norm_eps, const std::string& where) {
   int64_t width = 0;
   std::string name;
   if (IsNull(config, "mamba_d_ssm")) {
@@ -90,7 +90,7 @@ Result<std::unique_ptr<Model>> ReadFalconH1(const Json& config, const std::strin
   std::array<double, 2> mlp_scales = {1, 1};
   TEMPER_RETURN_IF_ERROR(ReadFactors(config, "mlp_multipliers", mlp_scales, where));
   AttentionBesideMamba2Spec mixer{.attention = *s.attentions()[0]};
-  TEMPER_ASSIGN_OR_RETURN(mixer.mamba, ReadMamba(config, s.hidden, s.norm.eps, where));
+  TEMPER_ASSIGN_OR_RETURN(mixer.mamba, ReadFalconMamba(config, s.hidden, s.norm.eps, where));
   TEMPER_ASSIGN_OR_RETURN(mixer.attention_in_scale, ReadFactor(config, "attention_in_multiplier", where));
   TEMPER_ASSIGN_OR_RETURN(mixer.attention_out_scale, ReadFactor(config, "attention_out_multiplier", where));
   TEMPER_ASSIGN_OR_RETURN(mixer.mamba_out_scale, ReadFactor(config, "ssm_out_multiplier", where));
