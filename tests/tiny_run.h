@@ -180,6 +180,15 @@ inline std::string GraniteHybridConfigText() {
       "layer_types": ["mamba", "attention", "mamba"], "position_embedding_type": "nope", "embedding_multiplier": 3.0,
       "residual_multiplier": 0.4, "attention_multiplier": 0.2, "logits_scaling": 1.5})";
 }
+// Attention beside Mamba-2 of two groups of heads, with all multipliers.
+inline std::string FalconH1ConfigText() {
+  return R"({"architectures": ["FalconH1ForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 2,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256,
+      "mamba_d_ssm": 96, "mamba_n_heads": 8, "mamba_n_groups": 2, "mamba_d_state": 16, "embedding_multiplier": 2.0,
+      "lm_head_multiplier": 0.5, "key_multiplier": 0.7, "attention_in_multiplier": 0.9, "attention_out_multiplier": 0.8,
+      "ssm_in_multiplier": 1.3, "ssm_out_multiplier": 0.7, "ssm_multipliers": [0.8, 1.2, 0.9, 1.1, 0.7],
+      "mlp_multipliers": [1.3, 0.6]})";
+}
 // Experts in two blocks of three, normed heads.
 inline std::string Qwen3MoeConfigText() {
   return R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,

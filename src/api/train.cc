@@ -17,6 +17,7 @@
 #include "base/quantity.h"
 #include "data/padded_rows.h"
 #include "model/initialize.h"
+#include "run/base_error.h"
 #include "run/data.h"
 #include "run/data_report.h"
 #include "run/diverged_run.h"
@@ -82,6 +83,24 @@ Status LoadData(TrainingRun& run) {
   TEMPER_ASSIGN_OR_RETURN(run.split, SplitForEvaluation(run.data.dataset.store.size(), c.data.eval_fraction,
                                                         static_cast<uint64_t>(c.machine.seed)));
   return c.objective.rule->rated ? MismatchAnswers(run) : OkStatus();
+}
+
+// What a new run's base loses by being quantised.
+Status ReportBaseError(const TrainingRun& run) {
+  const RunConfig& c = run.config();
+  const OpenedModel& model = run.setup.model;
+  const bool begins = run.setup.reads_weights() && !run.setup.resume;
+  if (!c.machine.measure_base || !begins || !run.setup.ranks.alone() || run.engine.gpu || model.class_head() ||
+      !QuantisesBase(model.model().facts(), c)) {
+    return OkStatus();
+  }
+  TEMPER_ASSIGN_OR_RETURN(const std::optional<BaseError> error, MeasureBaseError(model, c, run.data.dataset.store));
+  LogInfo(
+      error
+          ? error->Describe(c)
+          : "base        what it loses by being quantised is not measured: beside the run, memory has no room for the "
+            "model's weights as its files have them");
+  return OkStatus();
 }
 
 // A function that writes a value where this rank has it. `run` and `window` must outlive it.
@@ -501,6 +520,8 @@ Result<TrainResult> Train(const RunCallbacks& callbacks, TrainingRun& run) {
     if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);
     TEMPER_RETURN_IF_ERROR(scores.status());
   }
+  TEMPER_RETURN_IF_ERROR(ReportBaseError(run));
+  if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);
   TEMPER_ASSIGN_OR_RETURN(const RunProgress at, FillMemory(contents, run));
   if (!reference) scores = Score(contents, callbacks, run);
   if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);

@@ -364,6 +364,9 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
            {"time_products", &c.machine.time_products,
             "on a GPU: time eight algorithms of the library for each matrix product before the first step and take the "
             "fastest, instead of the library's first choice; a checkpoint keeps them"},
+           {"measure_base", &c.machine.measure_base,
+            "base_dtype int8 or nf4, on one rank's CPU: say before the first step how far the base's logits are from "
+            "those of the model's files, which are read twice more"},
            {"memory.recompute", ChoiceOf(c.machine.recompute, {"auto", "none", "selective", "block"}),
             "recompute activations in the backward pass to save memory: selective: cheap ones (norms, activations, "
             "dropout); block: all of a block; auto: the fastest within memory.device, if that is set"},

@@ -16,6 +16,10 @@ namespace {
 constexpr int64_t kSteps[] = {256, 64, 16, 4, 1};
 // Up to this many tokens a step waits for the weights, whether all its tokens stand for something or not.
 constexpr int64_t kPaddedStep = 16;
+// Recurrent states are copied so many tokens before a prompt's end. The next prompt of a conversation differs behind
+// that: chat templates end a prompt with the header of an answer, which may open its reasoning (ChatML: 5 tokens), and
+// print the same turn without its reasoning later.
+constexpr int64_t kCopiedBeforeEnd = 16;
 
 std::vector<int64_t> StepsFor(int64_t context, int64_t sequences) {
   std::vector<int64_t> steps;
@@ -130,7 +134,23 @@ Result<std::unique_ptr<DecodeEngine>> DecodeEngine::Create(ProgramSet programs, 
     add(kLogitsOutput, e.logits_);
     e.steps_.push_back(std::move(step));
   }
+  if (!e.rewinds_ && slots == 1) e.FindStates();
   return engine;
+}
+
+void DecodeEngine::FindStates() {
+  for (const temper::Buffer& buffer : programs_.first().buffers) {
+    if (buffer.role != Role::kCache || !buffer.name.starts_with(kStatePrefix)) continue;
+    const DevicePart part = Buffer(buffer.name);
+    TEMPER_CHECK(buffer.type.shape[0] == StatesOf(1) && part.exists()) << buffer.name;
+    if (!part.on_host()) {
+      states_.clear();
+      return;
+    }
+    const auto bytes = static_cast<size_t>(buffer.type.bytes().v) / 2;
+    const std::span all(static_cast<std::byte*>(part.part.view.data), 2 * bytes);
+    states_.push_back({.now = all.first(bytes), .copy = all.last(bytes)});
+  }
 }
 
 DevicePart DecodeEngine::Buffer(const std::string& name) const {
@@ -195,12 +215,17 @@ void DecodeEngine::Begin(const Fed& fed) {
   s.made_for_ = std::max(s.made_for_, whole);
   s.begun_ = s.length_;
   s.fed_to_ = end;
+  s.copy_at_ = s.CopyWithin(end);
+  if (s.copy_at_ > 0 && s.copy_at_ == s.length_) s.CopyStates();
   for (; s.taken_ * kCachePage < end; ++s.taken_) s.pages_[static_cast<size_t>(s.taken_)] = pages_->Take();
 }
 
 // After a step that failed: what it wrote counts for nothing.
 void DecodeEngine::TakeBack(std::span<const Fed> batch) {
-  for (const Fed& fed : batch) fed.sequence->CutTo(rewinds_ ? fed.sequence->begun_ : 0);
+  for (const Fed& fed : batch) {
+    DecodeSequence& s = *fed.sequence;
+    s.CutTo(rewinds_ ? s.begun_ : s.StatesBackTo(s.begun_));
+  }
 }
 
 const DecodeEngine::StepProgram& DecodeEngine::ProgramFor(int64_t tokens) const {
@@ -217,13 +242,14 @@ Status DecodeEngine::Step(std::span<const Fed> batch) {
     left += fed.sequence->fed_to_ - fed.sequence->length_;
   }
   for (size_t first = 0; left > 0;) {
-    const StepProgram& step = ProgramFor(left);
+    const DecodeSequence& next = *batch[first].sequence;
+    const StepProgram& step = ProgramFor(left - (next.fed_to_ - next.run_end()));
     const auto room = static_cast<size_t>(step.tokens);
     size_t n = 0, heads = 0, end = first;  // entries [first, end) end in this run
     for (size_t at = first; at < batch.size() && n < room; ++at) {
       DecodeSequence& s = *batch[at].sequence;
       const auto whole = static_cast<int32_t>(std::max(s.announced_, s.fed_to_));
-      for (; s.length_ < s.fed_to_ && n < room; ++n, ++s.length_) {
+      for (const int64_t stop = s.run_end(); s.length_ < stop && n < room; ++n, ++s.length_) {
         token_[n] = s.tokens_[static_cast<size_t>(s.length_)];
         position_[n] = static_cast<int32_t>(s.length_);
         slot_[n] = s.slot_;
@@ -244,6 +270,7 @@ Status DecodeEngine::Step(std::span<const Fed> batch) {
       TakeBack(batch);
       return run;
     }
+    if (DecodeSequence& s = *batch[first].sequence; s.length_ == s.copy_at_) s.CopyStates();
     for (size_t i = 0; i < heads; ++i) {
       const auto row = static_cast<int64_t>(step.picks_rows ? i : static_cast<size_t>(head_rows_[i]));
       std::copy_n(logits_.begin() + row * vocab_, vocab_, batch[first + i].sequence->logits_.begin());
@@ -275,6 +302,30 @@ void DecodeSequence::CutTo(int64_t length) {
   }
   length_ = fed_to_ = length;
   if (length_ == 0) made_for_ = 0;
+  if (length_ < copied_) copied_ = 0;
+}
+
+int64_t DecodeSequence::CopyWithin(int64_t end) const {
+  const int64_t wanted = announced_ - kCopiedBeforeEnd;
+  const bool answers = length_ >= announced_;
+  if (engine_.states_.empty() || answers || (copied_ > 0 && copied_ >= wanted)) return 0;
+  const int64_t after = std::max(wanted, length_);
+  return after <= end ? after : 0;
+}
+
+void DecodeSequence::CopyStates() {
+  for (const DecodeEngine::State& state : engine_.states_) {
+    std::copy(state.now.begin(), state.now.end(), state.copy.begin());
+  }
+  copied_ = length_;
+}
+
+int64_t DecodeSequence::StatesBackTo(int64_t length) {
+  if (copied_ == 0 || copied_ > length) return 0;
+  for (const DecodeEngine::State& state : engine_.states_) {
+    std::copy(state.copy.begin(), state.copy.end(), state.now.begin());
+  }
+  return copied_;
 }
 
 int64_t DecodeSequence::KeepPrefixOf(std::span<const int32_t> sequence) {
@@ -282,7 +333,7 @@ int64_t DecodeSequence::KeepPrefixOf(std::span<const int32_t> sequence) {
   const int64_t most = engine_.AreAlike(made_for_, announced_) ? std::min(length_, announced_ - 1) : 0;
   const auto begin = tokens_.begin();
   int64_t kept = most <= 0 ? 0 : std::mismatch(begin, begin + most, sequence.begin()).first - begin;
-  if (!engine_.rewinds_ && kept < length_) kept = 0;
+  if (!engine_.rewinds_ && kept < length_) kept = StatesBackTo(kept);
   int64_t shared = 0;
   const DecodeSequence* holder = engine_.HolderOf(sequence, *this, &shared);
   if (shared <= kept) {

@@ -60,10 +60,10 @@ class DecodeSequence {
   // Forgets all tokens.
   void Reset();
   // Announces `sequence`: what is fed next is part of a sequence of its length. Keeps the tokens that the cache and
-  // `sequence` begin with and forgets the rest; all where another embedding was made for the cache's, or where
-  // recurrent states would have to go back. Where another sequence of the engine has more of its beginning, whole pages
-  // of that are shared. The last token of `sequence` is never kept, so that there is one to feed. Returns length(): how
-  // many tokens of `sequence` need not be fed again.
+  // `sequence` begin with and forgets the rest; all where another embedding was made for the cache's. Recurrent states
+  // go back to where they were copied, if that is among these tokens, else to none. Where another sequence of the
+  // engine has more of its beginning, whole pages of that are shared. The last token of `sequence` is never kept, so
+  // that there is one to feed. Returns length(): how many tokens of `sequence` need not be fed again.
   int64_t KeepPrefixOf(std::span<const int32_t> sequence);
   // Whether feeding the sequence up to `length` tokens makes what the cache holds again, which takes as long as a
   // prompt: KeepPrefixOf then keeps nothing, and the caller may feed it in pieces.
@@ -82,6 +82,13 @@ class DecodeSequence {
   friend class DecodeEngine;
   DecodeSequence(DecodeEngine& engine, int slot);
   void CutTo(int64_t length);
+  // After how many tokens recurrent states are to be copied in a step that ends at `end`; 0: not in this step.
+  int64_t CopyWithin(int64_t end) const;
+  void CopyStates();
+  // Puts the copy of recurrent states back, if it was made after `length` tokens at most. Returns after how many, or 0.
+  int64_t StatesBackTo(int64_t length);
+  // Where the next run of a step ends at the latest.
+  int64_t run_end() const { return copy_at_ > length_ ? copy_at_ : fed_to_; }
 
   DecodeEngine& engine_;
   const int slot_;
@@ -90,6 +97,8 @@ class DecodeSequence {
   int64_t announced_ = 0;           // the length of the last sequence that KeepPrefixOf was given
   int64_t made_for_ = 0;            // the longest sequence for which a token in the cache was made
   int64_t begun_ = 0, fed_to_ = 0;  // during a step: where it began, and where it is to end
+  int64_t copy_at_ = 0;             // during a step: CopyWithin
+  int64_t copied_ = 0;              // after how many tokens recurrent states were copied; 0: there is no copy
   std::vector<int32_t> tokens_;     // those in the cache are the first length_ of context
   std::span<int32_t> pages_;        // of the slot: a row of the page table; taken are those of the first length_ tokens
   int64_t taken_ = 0;               // pages
@@ -116,7 +125,7 @@ class DecodeEngine {
 
   // Appends tokens to sequences and makes the logits after the last of each. Feeding a sequence in pieces, or with
   // others, gives the same bits on CPUs. REQUIRES: each is open and there once; its tokens are not empty and fit its
-  // context. After an error sequences have the tokens that they had before, or none where states do not go back.
+  // context. After an error sequences have the tokens that they had before, or fewer where there are recurrent states.
   struct Fed {
     DecodeSequence* sequence;
     std::span<const int32_t> tokens;
@@ -136,6 +145,10 @@ class DecodeEngine {
     std::vector<HostArray> io;  // over the arrays below
     bool picks_rows = false;    // makes the logits of head_rows_; else of every token
   };
+  // What a recurrence keeps of an engine's only sequence, and the place for its copy.
+  struct State {
+    std::span<std::byte> now, copy;
+  };
   // A rotary embedding that is another one for sequences of more than `near` tokens.
   struct LongRope {
     int64_t near;
@@ -148,13 +161,16 @@ class DecodeEngine {
   // The sequence beside `but` that has most whole pages of the beginning of `sequence`, not counting its last token;
   // how many `tokens` these are. nullptr: there is none.
   const DecodeSequence* HolderOf(std::span<const int32_t> sequence, const DecodeSequence& but, int64_t* tokens) const;
+  // The states of ops that do not rewind, of an engine of one sequence.
+  void FindStates();
   void Begin(const Fed& fed);
   void TakeBack(std::span<const Fed> batch);
   const StepProgram& ProgramFor(int64_t tokens) const;
 
   int64_t context_ = 0, vocab_ = 0;
   std::vector<LongRope> long_ropes_;
-  bool rewinds_ = true;  // whether a sequence can go back to its beginnings (OpRule::rewinds)
+  bool rewinds_ = true;        // whether a sequence can go back to all its beginnings (OpRule::rewinds)
+  std::vector<State> states_;  // else those that can be copied; empty: none can
   ProgramSet programs_;
   std::unique_ptr<Arena> arena_;
   std::optional<CachePages> pages_;

@@ -135,9 +135,9 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
       "NemotronHForCausalLM.num_hidden_layers", "NemotronHForCausalLM.sliding_window",
       "NemotronHForCausalLM.time_step_limit", "num_logits_to_keep", "residual_in_fp32"}},
     {"what the class puts in its place itself: sliding_window_pattern, or 6; hidden_size / num_attention_heads; "
-     "qk_rope_head_dim",
-     {"Gemma3ForCausalLM._sliding_window_pattern", "CohereCompassForCausalLM.head_dim",
-      "DeepseekV2ForCausalLM.head_dim", "MiniCPM3ForCausalLM.head_dim"}},
+     "qk_rope_head_dim; one type of layer",
+     {"FalconH1ForCausalLM.layer_types", "Gemma3ForCausalLM._sliding_window_pattern",
+      "CohereCompassForCausalLM.head_dim", "DeepseekV2ForCausalLM.head_dim", "MiniCPM3ForCausalLM.head_dim"}},
 };
 bool IsHarmless(const std::string& family, const std::string& key) {
   return std::any_of(kHarmless.begin(), kHarmless.end(), [&](const auto& group) {
@@ -214,6 +214,10 @@ std::vector<Json> BasesOf(const std::string& family) {
   if (family == "Lfm2ForCausalLM") {
     bases.push_back(sizes);
     bases.back().update({{"block_multiple_of", 1}, {"full_attn_idxs", {0}}});
+  }
+  if (family == "FalconH1ForCausalLM") {
+    bases.push_back(sizes);
+    bases.back().update({{"mamba_d_ssm", nullptr}, {"mamba_rms_norm", true}});
   }
   if (family.starts_with("Gemma4")) {
     bases.push_back(sizes);

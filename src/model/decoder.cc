@@ -111,6 +111,9 @@ ValueId Build(ForwardBuilder& f, const GatedDeltaSpec& spec, const BlockContext&
 ValueId Build(ForwardBuilder& f, const Mamba2Spec& spec, const BlockContext& block, ValueId x_TD) {
   return BuildMamba2(f, spec, block, x_TD);
 }
+ValueId Build(ForwardBuilder& f, const AttentionBesideMamba2Spec& spec, const BlockContext& block, ValueId x_TD) {
+  return BuildAttentionBesideMamba2(f, spec, block, x_TD);
+}
 ValueId Build(ForwardBuilder&, std::monostate, const BlockContext&, ValueId x_TD) {
   return x_TD;
 }
@@ -406,6 +409,10 @@ std::unique_ptr<Model> MakeDecoder(DecoderSpec spec) {
       add(DimLabel::kNone, delta->key_heads);
     } else if (const auto* const mamba = std::get_if<Mamba2Spec>(&block.mixer); mamba != nullptr) {
       add(DimLabel::kNone, mamba->groups);
+    } else if (const auto* const both = std::get_if<AttentionBesideMamba2Spec>(&block.mixer); both != nullptr) {
+      add(DimLabel::kHeads, both->attention.heads);
+      add(DimLabel::kKvHeads, both->attention.kv_heads);
+      add(DimLabel::kNone, both->mamba.groups);
     }
   }
   return std::make_unique<Decoder>(std::move(spec));

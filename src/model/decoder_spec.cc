@@ -1,25 +1,24 @@
 #include "model/decoder_spec.h"
 
 namespace temper {
-namespace {
 
-// The parts of kind T in all blocks.
-template <class T, class Variant>
-std::vector<T*> PartsOf(std::vector<DecoderBlock>& blocks, Variant DecoderBlock::*part) {
-  std::vector<T*> parts;
+std::vector<AttentionSpec*> DecoderSpec::attentions() {
+  std::vector<AttentionSpec*> parts;
   for (DecoderBlock& block : blocks) {
-    if (T* const found = std::get_if<T>(&(block.*part)); found != nullptr) parts.push_back(found);
+    if (auto* const attention = std::get_if<AttentionSpec>(&block.mixer); attention != nullptr) {
+      parts.push_back(attention);
+    } else if (auto* const both = std::get_if<AttentionBesideMamba2Spec>(&block.mixer); both != nullptr) {
+      parts.push_back(&both->attention);
+    }
   }
   return parts;
 }
-
-}  // namespace
-
-std::vector<AttentionSpec*> DecoderSpec::attentions() {
-  return PartsOf<AttentionSpec>(blocks, &DecoderBlock::mixer);
-}
 std::vector<MlpSpec*> DecoderSpec::mlps() {
-  return PartsOf<MlpSpec>(blocks, &DecoderBlock::feed_forward);
+  std::vector<MlpSpec*> parts;
+  for (DecoderBlock& block : blocks) {
+    if (auto* const mlp = std::get_if<MlpSpec>(&block.feed_forward); mlp != nullptr) parts.push_back(mlp);
+  }
+  return parts;
 }
 
 void DecoderSpec::SetNorm(NormSpec spec) {

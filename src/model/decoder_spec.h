@@ -11,6 +11,7 @@
 #include "model/feed_forward/mlp.h"
 #include "model/gguf_architecture.h"
 #include "model/mixers/attention.h"
+#include "model/mixers/attention_beside_mamba2.h"
 #include "model/mixers/gated_delta.h"
 #include "model/mixers/latent_attention.h"
 #include "model/mixers/mamba2.h"
@@ -23,7 +24,8 @@
 namespace temper {
 
 // A new kind is an alternative here, with its file, and an overload of Build in decoder.cc.
-using Mixer = std::variant<AttentionSpec, LatentAttentionSpec, ShortConvSpec, GatedDeltaSpec, Mamba2Spec, MlpSpec>;
+using Mixer = std::variant<AttentionSpec, LatentAttentionSpec, ShortConvSpec, GatedDeltaSpec, Mamba2Spec,
+                           AttentionBesideMamba2Spec, MlpSpec>;
 // None in blocks of one part, which is then their mixer, be it an MLP (Nemotron-H).
 using FeedForward = std::variant<MlpSpec, ExpertsSpec, std::monostate>;
 
@@ -85,7 +87,7 @@ struct DecoderSpec {
   GgufArchitecture gguf;         // how llama.cpp computes it
   int64_t embed = 0;  // width of the embedding table; `project_in` and `project_out` adapt it to hidden. 0: hidden
 
-  // Parts of that kind in all blocks, in order.
+  // Parts of that kind in all blocks, in order; attention beside Mamba-2, too.
   std::vector<AttentionSpec*> attentions();
   std::vector<MlpSpec*> mlps();
   // Makes all norms of that kind: of blocks, of q and k, behind the last block.

@@ -265,7 +265,7 @@ ValueId ForwardBuilder::Convolved(ValueId x_TC, ValueId w_C1L, ValueId b_C, bool
     return Add(Op::kShortConv, with_bias({x_TC, w_C1L, document_start_}), std::move(attributes), name)[0];
   }
   const Shape& w = type(w_C1L).shape;
-  const ValueId before = State(state, block, {spec_.dtype, {spec_.sequences, w[2] - 1, w[0]}});
+  const ValueId before = RecurrentState(state, block, spec_.dtype, {w[2] - 1, w[0]});
   const auto outputs =
       Add(Op::kShortConvCached, with_bias({x_TC, w_C1L, before, slot_, position_}), std::move(attributes), name);
   Keep(before, outputs[1]);
@@ -307,7 +307,7 @@ ValueId ForwardBuilder::GatedDelta(ValueId q, ValueId k, ValueId v, ValueId g, V
     return Add(Op::kGatedDelta, {q, k, v, g, b, document_start_}, std::move(attributes), name)[0];
   }
   const int64_t key_dim = type(q).shape[1] / heads.keys, value_dim = type(v).shape[1] / heads.values;
-  const ValueId before = State("delta", block, {DType::kF32, {spec_.sequences, heads.values, key_dim, value_dim}});
+  const ValueId before = RecurrentState("delta", block, DType::kF32, {heads.values, key_dim, value_dim});
   const auto outputs =
       Add(Op::kGatedDeltaCached, {q, k, v, g, b, before, slot_, position_}, std::move(attributes), name);
   Keep(before, outputs[1]);
@@ -323,7 +323,7 @@ ValueId ForwardBuilder::Ssd(std::vector<ValueId> operands, const SsdHeads& heads
   }
   const int64_t value_dim = type(operands[0]).shape[1] / heads.heads,
                 state_dim = type(operands[1]).shape[1] / heads.groups;
-  const ValueId before = State("ssd", block, {DType::kF32, {spec_.sequences, heads.heads, state_dim, value_dim}});
+  const ValueId before = RecurrentState("ssd", block, DType::kF32, {heads.heads, state_dim, value_dim});
   operands.insert(operands.end(), {before, slot_, position_});
   const auto outputs = Add(Op::kSsdCached, std::move(operands), std::move(attributes), name);
   Keep(before, outputs[1]);

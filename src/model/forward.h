@@ -63,8 +63,14 @@ inline constexpr char kHeadRowsInput[] = "head_rows";
 inline constexpr char kExpertLoadOutput[] = "expert_load";
 inline constexpr char kBalanceOutput[] = "aux_loss";
 inline constexpr char kBalanceSeedInput[] = "aux_loss_seed";
-inline constexpr char kLogitsOutput[] = "logits";  // f32[R, V], or f32[S, V]
-inline constexpr char kCachePrefix[] = "cache.";   // of the names of caches
+inline constexpr char kLogitsOutput[] = "logits";       // f32[R, V], or f32[S, V]
+inline constexpr char kCachePrefix[] = "cache.";        // of the names of caches
+inline constexpr char kStatePrefix[] = "cache.state.";  // of those among them that are states of recurrences
+// How many states of a recurrence are kept for `sequences` that are decoded: where there is one, a copy of its own, to
+// which it can go back.
+inline constexpr int64_t StatesOf(int64_t sequences) {
+  return sequences == 1 ? 2 : sequences;
+}
 
 class ForwardBuilder : public GraphBuilder {
  public:
@@ -239,6 +245,12 @@ class ForwardBuilder : public GraphBuilder {
   // What an op keeps from step to step of decoding, as its input; Keep says which value it becomes.
   ValueId State(const std::string& name, int block, const TensorType& type) {
     return Source(kCachePrefix + name + "." + std::to_string(block), type, Role::kCache);
+  }
+  // The same of a recurrence, whose state of one sequence has `dims`.
+  ValueId RecurrentState(const std::string& name, int block, DType dtype, std::initializer_list<int64_t> dims) {
+    Shape shape{StatesOf(spec_.sequences)};
+    for (const int64_t size : dims) shape.Append(size);
+    return Source(kStatePrefix + name + "." + std::to_string(block), {dtype, shape}, Role::kCache);
   }
   void Keep(ValueId state, ValueId after) { graph().value(after).updates = state; }
   // b_C: kNoValue for none.

@@ -10,9 +10,9 @@
 #include <nlohmann/json.hpp>
 
 #include "format/json.h"
-#include "graph/ops/short_conv.h"
 #include "model/decoder.h"
 #include "model/families.h"
+#include "model/mamba.h"
 #include "model/mixture.h"
 
 namespace temper {
@@ -85,47 +85,14 @@ Json WithoutMlpBias(Json config) {
   return config;
 }
 
-// The class bounds steps by this; what has an effect is not computed.
-Status ExpectAnyStep(const Json& config, const std::string& where) {
-  const auto limit = config.find("time_step_limit");
-  if (limit == config.end()) return OkStatus();
-  static const Json infinity = {{"__float__", "Infinity"}};  // as transformers writes it
-  if (limit->is_array() && limit->size() == 2 && (*limit)[0].is_number() && (*limit)[0].get<double>() <= 0 &&
-      (*limit)[1] == infinity) {
-    return OkStatus();
-  }
-  return Unsupported(fmt::format("{}: time_step_limit is {}; supported are all steps, from 0 to infinity", where,
-                                 DumpJson(*limit).substr(0, 60)));
-}
-
-Result<Mamba2Spec> ReadMamba2(const Json& config, int64_t hidden, double norm_eps, const std::string& where) {
-  Mamba2Spec m{.norm_eps = norm_eps};
-  TEMPER_ASSIGN_OR_RETURN(m.heads, IntOr(config, "mamba_n_heads", 128, where));
-  TEMPER_ASSIGN_OR_RETURN(m.groups, IntOr(config, "mamba_n_groups", 1, where));
-  TEMPER_ASSIGN_OR_RETURN(m.state_dim, IntOr(config, "mamba_d_state", 256, where));
-  TEMPER_ASSIGN_OR_RETURN(m.taps, IntOr(config, "mamba_d_conv", 4, where));
+// `hidden`: of the model.
+Result<Mamba2Spec> ReadGraniteMamba(const Json& config, int64_t hidden, double norm_eps, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(const int64_t expand, IntOr(config, "mamba_expand", 2, where));
-  TEMPER_ASSIGN_OR_RETURN(m.conv_bias, BoolOr(config, "mamba_conv_bias", true, where));
-  TEMPER_ASSIGN_OR_RETURN(m.bias, BoolOr(config, "mamba_proj_bias", false, where));
-  if (!IsSane(m.heads, kMaxHeads) || !IsSane(m.state_dim, kMaxHeads) || !IsSane(expand, kMaxHeads) ||
-      !IsSane(m.groups, kMaxHeads) || expand * hidden % m.heads != 0 || m.heads % m.groups != 0) {
-    return Corrupt(fmt::format(
-        "{}: mamba_expand {} times hidden_size {} should be a positive multiple of mamba_n_heads {}, that one of "
-        "mamba_n_groups {}, and mamba_d_state {} positive",
-        where, expand, hidden, m.heads, m.groups, m.state_dim));
-  }
-  m.value_dim = expand * hidden / m.heads;
-  const auto head = config.find("mamba_d_head");
-  if (head != config.end() && *head != "auto" && *head != m.value_dim) {
-    return Corrupt(fmt::format(
-        "{}: mamba_d_head is {}, should be \"auto\" or mamba_expand {} times hidden_size {} by mamba_n_heads {}: {}",
-        where, DumpJson(*head).substr(0, 40), expand, hidden, m.heads, m.value_dim));
-  }
-  if (m.taps < 1 || m.taps > kMaxConvTaps) {
-    return Unsupported(fmt::format("{}: mamba_d_conv is {}; convolutions of 1 to {} tokens are supported", where,
-                                   m.taps, kMaxConvTaps));
-  }
-  TEMPER_RETURN_IF_ERROR(ExpectAnyStep(config, where));
+  const std::string name = fmt::format("mamba_expand {} times hidden_size {}", expand, hidden);
+  const int64_t width = IsSane(expand, kMaxHeads) ? expand * hidden : 0;
+  TEMPER_ASSIGN_OR_RETURN(Mamba2Spec m, ReadMamba2(config, width, name, norm_eps, where));
+  TEMPER_ASSIGN_OR_RETURN(m.in_bias, BoolOr(config, "mamba_proj_bias", false, where));
+  m.out_bias = m.in_bias;
   return m;
 }
 
@@ -219,7 +186,7 @@ Result<std::unique_ptr<Model>> ReadGraniteHybrid(const Json& file, const std::st
   }
   for (MlpSpec* const m : s.mlps()) *m = SharedMlp(*m);
   if (experts != 0) TEMPER_RETURN_IF_ERROR(SetGraniteExperts(config, *s.mlps()[0], where, &s));
-  TEMPER_ASSIGN_OR_RETURN(const Mamba2Spec mamba, ReadMamba2(config, s.hidden, s.norm.eps, where));
+  TEMPER_ASSIGN_OR_RETURN(const Mamba2Spec mamba, ReadGraniteMamba(config, s.hidden, s.norm.eps, where));
   TEMPER_ASSIGN_OR_RETURN(std::vector<bool> attention,
                           ReadAttentionLayers(config, "linear_attention", s.blocks.size(), where));
   attention.resize(s.blocks.size(), false);

@@ -29,6 +29,12 @@ Json Granite4Json() {
     "num_local_experts": 0, "mamba_n_heads": 8, "layer_types": ["mamba", "attention", "mamba"]})");
 }
 
+Json FalconH1Json() {
+  return Json::parse(R"({"architectures": ["FalconH1ForCausalLM"], "vocab_size": 100, "hidden_size": 64,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 96,
+    "mamba_d_ssm": 32, "mamba_n_heads": 4})");
+}
+
 Json NemotronHJson() {
   return Json::parse(R"({"architectures": ["NemotronHForCausalLM"], "vocab_size": 100, "hidden_size": 64,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "intermediate_size": 96, "mamba_num_heads": 8,
@@ -215,6 +221,11 @@ TEST(HybridConfig, SizesThatDoNotFitAreRefusedByKeyAndValue) {
   ExpectRefused(Granite4Json(), "mamba_n_groups", 3, StatusCode::kCorrupt);
   ExpectRefused(Granite4Json(), "mamba_expand", -1, StatusCode::kCorrupt);
   ExpectRefused(Granite4Json(), "mamba_d_head", 8, StatusCode::kCorrupt);
+  ExpectRefused(FalconH1Json(), "mamba_d_ssm", 30, StatusCode::kCorrupt);
+  ExpectRefused(FalconH1Json(), "mamba_d_head", 4, StatusCode::kCorrupt);
+  ExpectRefused(FalconH1Json(), "ssm_multipliers", {1.0, 2.0}, StatusCode::kCorrupt);
+  ExpectRefused(FalconH1Json(), "mlp_multipliers", {1.0, "2"}, StatusCode::kCorrupt);
+  ExpectRefused(FalconH1Json(), "key_multiplier", 0, StatusCode::kCorrupt);
   ExpectRefused(NemotronHJson(), "n_groups", 3, StatusCode::kCorrupt);
   ExpectRefused(NemotronHJson(), "mamba_head_dim", 0, StatusCode::kCorrupt);
   ExpectRefused(NemotronHJson(), "time_step_min", -1, StatusCode::kCorrupt);
@@ -222,11 +233,13 @@ TEST(HybridConfig, SizesThatDoNotFitAreRefusedByKeyAndValue) {
   ExpectRefused(NemotronHJson(), "mamba_hidden_act", "gelu", StatusCode::kUnsupported);
 }
 
-TEST(HybridConfig, WhatGranite4DoesNotComputeIsRefusedByKeyAndValue) {
+TEST(HybridConfig, WhatMambaDoesNotComputeIsRefusedByKeyAndValue) {
   ExpectRefused(Granite4Json(), "time_step_limit", {0.0, 0.1}, StatusCode::kUnsupported);
   ExpectRefused(Granite4Json(), "time_step_limit", {0.01, {{"__float__", "Infinity"}}}, StatusCode::kUnsupported);
   ExpectRefused(Granite4Json(), "position_embedding_type", "alibi", StatusCode::kUnsupported);
   ExpectRefused(Granite4Json(), "hidden_act", "gelu", StatusCode::kUnsupported);
+  ExpectRefused(FalconH1Json(), "time_step_limit", {0.0, 0.1}, StatusCode::kUnsupported);
+  ExpectRefused(FalconH1Json(), "hidden_act", "gelu", StatusCode::kUnsupported);
 }
 
 // As files of Granite 4 have them, and as newer versions of transformers write them.

@@ -84,7 +84,8 @@ Result<Mamba2Spec> ReadMamba(const Json& config, double norm_eps, const std::str
   TEMPER_ASSIGN_OR_RETURN(m.state_dim, IntOr(config, "ssm_state_size", 128, where));
   TEMPER_ASSIGN_OR_RETURN(m.taps, IntOr(config, "conv_kernel", 4, where));
   TEMPER_ASSIGN_OR_RETURN(m.conv_bias, BoolOr(config, "use_conv_bias", true, where));
-  TEMPER_ASSIGN_OR_RETURN(m.bias, BoolOr(config, "use_bias", false, where));
+  TEMPER_ASSIGN_OR_RETURN(m.in_bias, BoolOr(config, "use_bias", false, where));
+  m.out_bias = m.in_bias;
   TEMPER_ASSIGN_OR_RETURN(m.least_step, NumberOr(config, "time_step_min", 0.001, where));
   TEMPER_ASSIGN_OR_RETURN(const std::string activation, StringOr(config, "mamba_hidden_act", "silu", where));
   if (!IsSane(m.heads, kMaxHeads) || !IsSane(m.value_dim, kMaxHeads) || !IsSane(m.groups, kMaxHeads) ||

@@ -358,6 +358,11 @@ Status OpenedModel::Load(const BufferLookup& buffer, int part, int parts) const 
   return adapter_weights_ ? adapter_weights_->Load(buffer) : OkStatus();
 }
 
+Status OpenedModel::LoadBase(const BufferLookup& buffer) const {
+  TEMPER_CHECK(weights_.has_value()) << "call OpenWeights first";
+  return LoadWeights(*weights_, InFiles(model_->StoredWeights()), buffer, /*progress=*/nullptr);
+}
+
 void OpenedModel::LearnFrom(OpenedModel teacher, BaseFormat base) {
   teacher_ = std::make_unique<OpenedModel>(std::move(teacher));
   as_teacher_ = std::make_unique<Teacher>(Teacher{.model = &teacher_->model(), .base = std::move(base)});

@@ -79,6 +79,8 @@ class OpenedModel {
   // Fills weights (and masters) and the adapter, if there is one; shows progress if it takes long. Checksums of files
   // that Temper wrote are verified first; `parts` processes of a machine share that work. REQUIRES: OpenWeights was OK.
   Status Load(const BufferLookup& buffer, int part = 0, int parts = 1) const;
+  // Fills weights alone, unverified: for what is measured before Load.
+  Status LoadBase(const BufferLookup& buffer) const;
   // After Load: what stands beside rows that are trained apart from their table (format/trained_rows.h), and, unless an
   // adapter holds them, how these begin: as the model has them.
   Status LoadRowsBeside(std::span<const TrainedRows> rows, const BufferLookup& buffer) const;

@@ -173,6 +173,7 @@ struct RunConfig {
     DeviceChoice device = DeviceChoice::kAuto;
     bool graphs = true;
     bool time_products = true;
+    bool measure_base = true;  // run/base_error.h
     Recompute recompute = Recompute::kAuto;
     std::optional<int64_t> recompute_blocks;  // only the first ones
     std::optional<int64_t> threads;           // per rank

@@ -133,9 +133,16 @@ TEST_P(Decoding, WhatIsKeptOfAnotherPromptNeedNotBeFedAgain) {
 
   if (!f.rewinds) {
     sequence.push_back(3);
-    const int64_t fed = kept.session->length();
-    EXPECT_GT(fed, 33);
-    EXPECT_EQ(kept.session->KeepPrefixOf(sequence), 0) << "the states are behind more than what is kept of them";
+    EXPECT_GT(kept.session->length(), 33);
+    fresh.session->Reset();
+    EXPECT_EQ(Must(GenerateTokens(*fresh.session, sequence, 9, {}, {}, always)), [&] {
+      EXPECT_EQ(kept.session->KeepPrefixOf(sequence), 22) << "where the second prompt's own tokens began";
+      return Must(GenerateTokens(*kept.session, sequence, 9, {}, {}, always));
+    }());
+    sequence.resize(40, 5);
+    EXPECT_EQ(kept.session->KeepPrefixOf(sequence), 22) << "a copy can be put back any number of times";
+    sequence[7] = (sequence[7] + 1) % 7;
+    EXPECT_EQ(kept.session->KeepPrefixOf(sequence), 0) << "the only copy was made behind that token";
     return;
   }
   EXPECT_EQ(kept.session->KeepPrefixOf(sequence), 32) << "all but the last token, whose logits are wanted";
@@ -243,6 +250,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Family{"lfm2", tiny::Lfm2ConfigText(), tiny::Method::kLora, false},
                     Family{"qwen3_5", tiny::Qwen35ConfigText(), tiny::Method::kFull, false},
                     Family{"granite_hybrid", tiny::GraniteHybridConfigText(), tiny::Method::kLora, false},
+                    Family{"falcon_h1", tiny::FalconH1ConfigText(), tiny::Method::kLora, false},
                     Family{"qwen3_moe", tiny::Qwen3MoeConfigText(), tiny::Method::kLora},
                     Family{"qwen3_next", tiny::Qwen3NextConfigText(), tiny::Method::kLora, false},
                     Family{"glm4_moe", tiny::Glm4MoeConfigText(), tiny::Method::kFull},

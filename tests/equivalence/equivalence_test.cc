@@ -44,6 +44,7 @@ std::vector<Variant> Variants() {
     add("gemma4_lora_dropout", {.config = tiny::Gemma4ConfigText(), .method = Method::kLora, .dropout = 0.1});
     add("qwen3_5_full", {.config = tiny::Qwen35ConfigText()});
     add("granite_hybrid_full", {.config = tiny::GraniteHybridConfigText()});
+    add("falcon_h1_lora", {.config = tiny::FalconH1ConfigText(), .method = Method::kLora});
     add("qwen3_moe_full", {.config = tiny::Qwen3MoeConfigText()});
     add("qwen3_moe_lora", {.config = tiny::Qwen3MoeConfigText(), .method = Method::kLora});
     add("qwen3_next_full", {.config = tiny::Qwen3NextConfigText()});

@@ -473,6 +473,11 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
     ExpectLossesOfOneRank(
         granite, Pipeline("pp2_fsdp2", {{Axis::kPp, 2}, {Axis::kFsdp, 2}}, PipelineKind::kOneForwardOneBackward));
   }
+  // Attention beside Mamba-2: ranks of tp have a group of its heads each.
+  const Variant falcon = {"LoRA Falcon-H1", FalconH1ConfigText(), Method::kLora, 0.1};
+  ExpectLossesOfOneRank(falcon, {"dp2_tp2", MeshOf({{Axis::kDp, 2}, {Axis::kTp, 2}})});
+  ExpectLossesOfOneRank(
+      falcon, Pipeline("pp2_fsdp2", {{Axis::kPp, 2}, {Axis::kFsdp, 2}}, PipelineKind::kOneForwardOneBackward));
   // One KV head: tensor-parallel ranks hold copies of it.
   const Variant star_coder = {"full StarCoder", GptBigCodeConfigText(), Method::kFull, 0};
   ExpectLossesOfOneRank(star_coder, {"fsdp2_copy2", MeshOf({{Axis::kFsdp, 2}, {Axis::kCopy, 2}})});

@@ -115,7 +115,8 @@ FREE = {"opt": "k_proj.bias", "biogpt": "k_proj.bias", "gpt2": "c_attn.bias", "g
 QUERIES = ("q_proj", "c_attn.weight", "c_attn.lora", "query_key_value.weight", "query_key_value.lora")
 
 # Where PEFT refuses all-linear: out_proj of Mamba-2, which some kernels do not call as a module.
-TARGETS = {"nemotron_h": ["in_proj", "up_proj", "down_proj", "q_proj", "k_proj", "v_proj", "o_proj"]}
+BESIDE_MAMBA = ["in_proj", "up_proj", "down_proj", "q_proj", "k_proj", "v_proj", "o_proj"]
+TARGETS = {"falcon_h1": BESIDE_MAMBA + ["gate_proj"], "nemotron_h": BESIDE_MAMBA}
 
 # Parameters that no name of a module means.
 PARAMETERS = {"gpt_oss": ["experts.gate_up_proj", "experts.down_proj"]}
@@ -125,7 +126,7 @@ MIXTURES = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "glm4_moe", "mixtral"
 
 # Models whose curves train on the same rows, which are goldens of their own. Of Gemma 4 the class of 12B: with per-layer
 # embeddings the norms on outputs of small sums double the reference's own noise at each step.
-SHARED_ROWS = ("arcee", "biogpt", "codegen", "cohere", "cohere_compass", "cwm", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone", "exaone4", "falcon", "gemma4_unified", "glm4_moe", "glm4_moe_lite", "gpt_bigcode",
+SHARED_ROWS = ("arcee", "biogpt", "codegen", "cohere", "cohere_compass", "cwm", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone", "exaone4", "falcon", "falcon_h1", "gemma4_unified", "glm4_moe", "glm4_moe_lite", "gpt_bigcode",
                "gpt_neo", "gpt_oss", "gptj", "granite_hybrid", "granite_hybrid_experts", "granite_moe", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "minicpm3", "mixtral", "nanochat", "nemotron",
                "nemotron_h", "olmo", "olmoe", "openai_gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "stablelm", "vaultgemma", "youtu")
 
@@ -179,9 +180,9 @@ CURVES = {
     "curve_lora_opt": ("opt_pre_norm", dict(r=4, lora_alpha=8, target_modules="all-linear"), True, dict(
         learning_rate=1e-2, weight_decay=0.0, scheduler="linear", warmup_steps=0, max_grad_norm=1.0)),
     **{f"curve_full_{model}": (model, None, False, dict(
-        # The steps of EXAONE 4, LFM2 and Qwen 3.5, and of Nemotron's adapter, are the most curved, and mixtures send tokens
+        # The steps of EXAONE 4, Falcon-H1, LFM2 and Qwen 3.5, and of Nemotron's adapter, are the most curved, and mixtures send tokens
         # elsewhere: at the others' rates the rounding of bf16 moves single losses by up to 2 %.
-        learning_rate={"exaone4": 1e-3, "gemma4_unified": 4e-4, "lfm2": 1e-3, "nemotron_h": 1e-3, "qwen3_5": 5e-4, "mixtral": 5e-4, "olmoe": 5e-4, "qwen2_moe": 5e-4,
+        learning_rate={"exaone4": 1e-3, "falcon_h1": 4e-4, "gemma4_unified": 4e-4, "lfm2": 1e-3, "nemotron_h": 1e-3, "qwen3_5": 5e-4, "mixtral": 5e-4, "olmoe": 5e-4, "qwen2_moe": 5e-4,
                        "qwen3_moe": 3e-4, "gpt_oss": 5e-4, "glm4_moe": 3e-4, "glm4_moe_lite": 3e-4, "deepseek_v2": 3e-4, "deepseek_v3": 3e-4, "qwen3_5_moe": 2e-4, "qwen3_next": 2e-4, "granite_moe": 5e-4,
                        "granite_hybrid_experts": 5e-4}.get(model, 2e-3), weight_decay=0.1, scheduler="linear", warmup_steps=4,
         max_grad_norm=0.4))

@@ -429,6 +429,18 @@ MODELS = {
         TINY, intermediate_size=12, shared_intermediate_size=20, num_local_experts=4, num_experts_per_tok=2,
         mamba_n_heads=4, mamba_d_state=6, layer_types=["mamba", "attention"], embedding_multiplier=3.0,
         residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=1.5)),
+    # Attention and Mamba-2 beside each other, with all multipliers; no norm, one behind the gate of two groups, one before.
+    "falcon_h1": ("falcon_h1", dict(
+        TINY, mamba_d_ssm=24, mamba_n_heads=4, mamba_d_state=6, embedding_multiplier=2.0, lm_head_multiplier=0.6,
+        key_multiplier=0.7, attention_out_multiplier=0.8, ssm_in_multiplier=1.3, ssm_out_multiplier=0.7,
+        ssm_multipliers=[0.8, 1.2, 0.9, 1.1, 0.7], mlp_multipliers=[1.3, 0.6])),
+    "falcon_h1_norm": ("falcon_h1", dict(
+        TINY_LAYER, mamba_d_ssm=None, mamba_expand=1, mamba_n_heads=4, mamba_n_groups=2, mamba_d_state=4, mamba_d_conv=3,
+        mamba_rms_norm=True, mamba_norm_before_gate=False, mamba_conv_bias=False, mamba_proj_bias=True,
+        projectors_bias=True, attention_bias=True, mlp_bias=True, attention_in_multiplier=0.9, ssm_in_multiplier=1.2,
+        tie_word_embeddings=True)),
+    "falcon_h1_norm_first": ("falcon_h1", dict(
+        TINY_LAYER, mamba_d_ssm=16, mamba_n_heads=2, mamba_d_state=4, mamba_rms_norm=True)),
     "granite_moe": ("granitemoe", dict(
         TINY, num_local_experts=4, num_experts_per_tok=2, embedding_multiplier=3.0, residual_multiplier=0.4,
         attention_multiplier=0.4, logits_scaling=1.5)),
@@ -468,7 +480,7 @@ SIZES = {
 }
 # Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
 IN_BF16 = {
-    "arcee", "biogpt", "codegen", "cohere", "cohere_compass_text", "cwm", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone", "exaone4", "falcon", "gemma4_text", "gemma4_unified_text", "glm4_moe", "glm4_moe_lite", "minicpm3", "sarvam_mla", "youtu",
+    "arcee", "biogpt", "codegen", "cohere", "cohere_compass_text", "cwm", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone", "exaone4", "falcon", "falcon_h1", "gemma4_text", "gemma4_unified_text", "glm4_moe", "glm4_moe_lite", "minicpm3", "sarvam_mla", "youtu",
     "gpt_bigcode", "gpt_neo", "gpt_oss", "gptj", "granitemoe", "granitemoehybrid", "granitemoeshared", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat",
     "nemotron",
     "nemotron_h", "olmo", "olmoe", "openai-gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next", "stablelm", "vaultgemma",

@@ -110,7 +110,8 @@ bool RunsHere(const std::string& name) {
   const char* const device = std::getenv("TEMPER_TEST_DEVICE");
   const auto has = [&](const char* part) { return name.find(part) != name.npos; };
   const bool lacking = has("dora") || has("rows") || has("lfm2") || has("qwen3_5") || has("granite_hybrid") ||
-                       has("nemotron_h") || has("gpt_oss") || has("youtu") || has("minicpm3") || IsMixture(name);
+                       has("falcon_h1") || has("nemotron_h") || has("gpt_oss") || has("youtu") || has("minicpm3") ||
+                       IsMixture(name);
   return !lacking || device == nullptr || std::string_view(device) != "gpu";
 }
 std::vector<std::string> CasesOfKind(const std::string& kind) {

@@ -86,7 +86,7 @@ def packed_loss_sum(model, batch):
         return sum(packed_loss_sum(model, PackedBatch([[d]], len(d.ids))) for d in documents if len(d.ids) > 1)
     # A row for each document, padded behind it, where the class takes no mask of pairs, or has convolutions and states that
     # run on past a document's border.
-    if model.config.get_text_config().model_type in ("openai-gpt", "granitemoehybrid", "lfm2", "nemotron_h", "qwen3_5_text", "qwen3_5_moe_text",
+    if model.config.get_text_config().model_type in ("openai-gpt", "falcon_h1", "granitemoehybrid", "lfm2", "nemotron_h", "qwen3_5_text", "qwen3_5_moe_text",
                                                      "qwen3_next"):
         return padded_loss_sum(model, documents)
     forget_longer_documents(model)

@@ -64,13 +64,14 @@ ValueId BuildMlp(ForwardBuilder& f, const MlpSpec& s, const BlockContext& block,
       gate = f.Linear(x_TD, block.path + s.gate, F, D, s.bias, "gate");
       up = f.Linear(x_TD, block.path + s.up, F, D, s.bias, "up");
     }
-    h = f.Glu(gate, up, "mlp", GateOf(s.activation));
+    h = f.Glu(f.Scale(gate, s.gate_scale, "gate_scaled"), up, "mlp", GateOf(s.activation));
   } else {
     h = f.Linear(x_TD, block.path + s.up, F, D, s.bias, "up", layout);
     h = Activated(f, h, s.activation);
   }
   h = f.Dropout(h, s.dropout, "activation_dropout");
-  return f.Linear(h, block.path + s.down, D, F, s.bias, "mlp_out", layout, block.added_init);
+  h = f.Linear(h, block.path + s.down, D, F, s.bias, "mlp_out", layout, block.added_init);
+  return f.Scale(h, s.out_scale, "mlp_out_scaled");
 }
 
 }  // namespace temper

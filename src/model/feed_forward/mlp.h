@@ -23,8 +23,9 @@ struct MlpSpec {
   Activation activation = Activation::kSilu;
   bool gated = true;
   bool bias = false;
-  bool fused_gate_up = false;  // gate and up are stored in one tensor
-  double dropout = 0;          // in training, on what the last product reads
+  bool fused_gate_up = false;            // gate and up are stored in one tensor
+  double dropout = 0;                    // in training, on what the last product reads
+  double gate_scale = 1, out_scale = 1;  // factors of what the products of the gate and the last one give
 
   // Modules, in the block.
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", gate_up = "mlp.gate_up_proj", down = "mlp.down_proj";
