@@ -263,7 +263,7 @@ Status CheckTask(const RunConfig& c) {
        "a rating has no words to smooth", "a pair has no words to smooth"},
       {c.mesh.cp.value_or(1) > 1, "mesh.cp", nullptr, "ranks would share rows, and an answer has to be whole on one",
        "ranks would share rows, and a pair has to be whole on one"},
-      {o.tasks.dpo.label_smoothing > 0 && o.tasks.dpo.loss != PreferenceLoss::kRobust, "dpo.label_smoothing", nullptr,
+      {o.tasks.dpo.label_smoothing > 0 && o.tasks.dpo.loss != PreferenceKind::kRobust, "dpo.label_smoothing", nullptr,
        nullptr, "it is that of dpo.loss_type: robust"},
   };
   for (const NoUse& setting : settings) {
