@@ -54,7 +54,7 @@ tests() { # tests PRESET FOLDER [CTEST OPTION...]
 release() {
   begin 'format and layers'
   find src tests bench \( -name '*.h' -o -name '*.cc' -o -name '*.cu' \) -exec clang-format-14 --dry-run --Werror {} +
-  python3 tools/check_layers.py src tools/layers.txt
+  python3 tools/check_layers.py src tools/layers.txt tests bench examples
   python3 tools/check_threads.py src
   python3 tools/check_one_definition.py src tests bench
   python3 tools/check_model_names.py .

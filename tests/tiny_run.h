@@ -437,7 +437,8 @@ class TinyRun {
           .model = *model_, .trains = Must(ResolveTrainable(*model_, lora)), .dropout = spec.dropout};
       forward = adapted.Adapted(std::move(forward), /*training=*/true);
       eval_forward = adapted.Adapted(std::move(eval_forward), /*training=*/false);
-      for (const TrainedCopy& copy : adapted.trains.copies) forward.value(forward.FindSource(copy.name)).update = 1;
+      for (const TrainedCopy& copy : adapted.trains.copies)
+        forward.value(forward.FindSource(copy.name)).update_group = 1;
     }
     BaseFormat base{.modules = spec.base.format,
                     .experts = spec.base.experts ? spec.base.experts : spec.base.format,

@@ -41,8 +41,16 @@ def main(src, tests):
     ops = re.findall(r"^TEMPER_OP\((\w+), \w+, Kernel\)", (src / "graph/op_list.inc").read_text(), re.M)
     differentiable = set()
     for path in (src / "graph/ops").glob("*.cc"):
-        for name, rule in re.findall(r"^const OpRule k(\w+)Rule = \{(.*?)\};$", path.read_text(), re.M | re.S):
-            if ".gradient =" in rule: differentiable.add(name)
+        text = path.read_text()
+        makers = dict(re.findall(r"^constexpr OpRule (\w+)\((.*?)^}$", text, re.M | re.S))
+
+        def has_gradient(rule):
+            """A rule, or a function that makes one, perhaps from another's."""
+            return bool(re.search(r"\.gradient = [A-Z]", rule)) or any(
+                has_gradient(makers[made]) for made in re.findall(r"\b(\w+)\(", rule) if made in makers)
+
+        for name, rule in re.findall(r"^(?:constinit )?const OpRule k(\w+)Rule = (.*?);$", text, re.M | re.S):
+            if has_gradient(rule): differentiable.add(name)
     conformance = sorted((tests / "conformance").glob("*_test.cc"))
     goldens = mentions(conformance, lambda text: '"torch_goldens.h"' in text)
     gradients = mentions([tests / "conformance/gradients_test.cc"], lambda _: True)

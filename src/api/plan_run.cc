@@ -411,7 +411,7 @@ void SayRefusals(bool shown, Report* report) {
 
 Result<PlanResult> PlanRun(RunRequest request, const PlanOptions& options, const PlanFace& face) {
   std::optional<Cluster> cluster;
-  const FactsOf facts_of = [&](const RunConfig& config) -> Result<RunFacts> {
+  const FactsOfRun facts_of = [&](const RunConfig& config) -> Result<RunFacts> {
     const bool wanted = options.cluster == "this" || options.NeedsCluster() != nullptr;
     TEMPER_ASSIGN_OR_RETURN(cluster, ClusterOf(options, wanted && IsForThisMachine(config)));
     if (cluster && options.price) cluster->price_per_device_hour = *options.price;

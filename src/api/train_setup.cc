@@ -86,8 +86,8 @@ Status ExpandData(const Ranks& ranks, const std::optional<OutputFolder>& folder,
 // A plan may name files that do not exist yet; they count as without weights.
 bool FindsWeights(Env& env, const RunConfig& config) {
   const RunConfig::Data& data = config.data;
-  if (RowUseOf(config) != RowUse::kAnswers) return false;  // whatever a field of that name means
-  std::vector<std::pair<DataInput, Bytes>> files;          // with their sizes
+  if (!FactsOf(RowUseOf(config)).weighs_tokens) return false;  // whatever a field of that name means
+  std::vector<std::pair<DataInput, Bytes>> files;              // with their sizes
   Bytes total{}, done{};
   for (const DataSources* sources : {&data.data, &data.eval_data}) {
     const auto inputs = FindInputs(env, *sources, data.reading, RowUse::kAnswers, "data");
@@ -224,7 +224,7 @@ void SettleBalance(const ModelFacts& facts, const std::optional<ResumePoint>& re
   coefficient = resume ? resume->router_aux_loss_coef() : of_words ? facts.router_aux_loss_coef : 0;
 }
 
-Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks, const FactsOf& facts_of) {
+Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks, const FactsOfRun& facts_of) {
   RunConfig& config = request.config;
   if (!ranks.alone()) {
     ranks.communicator()->SetPatience({.idle = {config.watch.idle_seconds}, .busy = {config.watch.busy_seconds}});
@@ -310,7 +310,7 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
 
 }  // namespace
 
-Result<TrainSetup> SetUpTraining(RunRequest request, Purpose purpose, const Ranks& ranks, const FactsOf& facts_of) {
+Result<TrainSetup> SetUpTraining(RunRequest request, Purpose purpose, const Ranks& ranks, const FactsOfRun& facts_of) {
   auto setup = SetUp(std::move(request), purpose, ranks, facts_of);
   TEMPER_RETURN_IF_ERROR(ranks.Agree(setup.status()));
   return setup;

@@ -44,8 +44,8 @@ struct TrainSetup {
 // Opens the model of a run and resolves what its settings leave open; to train also claims the output folder and opens
 // the checkpoint to resume from. `facts_of`: gives the facts for resolving the run, instead of this machine's. `ranks`
 // must outlive the result; all of them call this, and get the same result.
-using FactsOf = std::function<Result<RunFacts>(const RunConfig& config)>;
+using FactsOfRun = std::function<Result<RunFacts>(const RunConfig& config)>;
 Result<TrainSetup> SetUpTraining(RunRequest request, Purpose purpose, const Ranks& ranks,
-                                 const FactsOf& facts_of = nullptr);
+                                 const FactsOfRun& facts_of = nullptr);
 
 }  // namespace temper

@@ -105,18 +105,16 @@ Result<int> Preview(const Arguments& arguments) {
                tokens, json, kwargs, row_template, reasoning_turns, long_rows, task] = settings;
   TEMPER_RETURN_IF_ERROR(RequireModel(choice.model, kDataCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(PathsOf(sources), "data"));
-  TEMPER_RETURN_IF_ERROR(CheckRowTemplate({.data = sources,
-                                           .reading = reading,
-                                           .chat_template = choice.chat_template,
-                                           .chat_template_kwargs = kwargs,
-                                           .row_template = row_template,
-                                           .reasoning_turns = reasoning_turns}));
-  if ((!task->parts.empty() || task->rated || task->head == ObjectiveRule::Head::kClasses) &&
-      (!row_template.empty() || train_on_prompt || reasoning_turns == ReasoningTurns::kLast)) {
-    return InvalidArgument(fmt::format(
-        "task {} has no use for row_template, train_on_prompt and reasoning_turns: leave them out", task->name));
-  }
-  TEMPER_RETURN_IF_ERROR(CheckLongRows(*task, long_rows));
+  const RunConfig::Data given = {.data = sources,
+                                 .reading = reading,
+                                 .train_on_prompt = train_on_prompt,
+                                 .chat_template = choice.chat_template,
+                                 .chat_template_kwargs = kwargs,
+                                 .row_template = row_template,
+                                 .reasoning_turns = reasoning_turns,
+                                 .long_rows = long_rows};
+  TEMPER_RETURN_IF_ERROR(CheckRowTemplate(given));
+  TEMPER_RETURN_IF_ERROR(CheckRows(*task, given));
   if (packed && json) return InvalidArgument("--json prints samples, not packed rows: leave out --packed");
   if (tokens && json) return InvalidArgument("--json prints the ids of all tokens: leave out --tokens");
   ModelChoice with_classes = choice;

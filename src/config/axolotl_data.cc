@@ -26,7 +26,7 @@ void CheckType(Env& env, const std::string& name, const OrderedJson& entry, RowU
   const auto type = entry.find("type");
   if (type == entry.end() || type->is_null()) return;
   if (!type->is_string()) {
-    const bool plain = HasPreferences(rows) && type->is_object() &&
+    const bool plain = FactsOf(rows).prefers() && type->is_object() &&
                        std::none_of(type->begin(), type->end(), [](const OrderedJson& value) {
                          return value.is_string() && value.get_ref<const std::string&>().find('{') != std::string::npos;
                        });
@@ -38,7 +38,7 @@ void CheckType(Env& env, const std::string& name, const OrderedJson& entry, RowU
     return;
   }
   const std::string style = type->get<std::string>();
-  if (HasPreferences(rows)) {
+  if (FactsOf(rows).prefers()) {
     const ForeignStyle known = StyleOf(style, rows);
     if (!known.changed.empty()) data.changed.push_back(fmt::format("data set {}: {}", name, known.changed));
     if (!known.chat_template.empty()) data.chat_template = known.chat_template;
@@ -91,7 +91,7 @@ std::pair<RowColumns, std::vector<std::string>> ColumnsOf(const std::string& nam
   RowColumns& columns = found.files[0].columns;
   const auto type = entry.find("type");
   std::vector<std::pair<const char*, const char*>> fields(std::begin(kFieldsOfAxolotl), std::end(kFieldsOfAxolotl));
-  if (HasPreferences(rows)) {
+  if (FactsOf(rows).prefers()) {
     fields.insert(fields.end(), std::begin(kPreferencesOfAxolotl), std::end(kPreferencesOfAxolotl));
     columns = StyleOf(TextAt(entry, "type"), rows).columns;
   }
@@ -137,7 +137,7 @@ std::string SharedRowTemplate(const OrderedJson& entries, RowUse rows) {
   std::optional<std::string> shared;
   for (const OrderedJson& entry : entries) {
     const auto type = entry.is_object() ? entry.find("type") : entry.end();
-    if (HasPreferences(rows) || !entry.is_object() || type == entry.end()) return "";
+    if (FactsOf(rows).prefers() || !entry.is_object() || type == entry.end()) return "";
     const auto made = RowTemplateOf(*type);
     if (!made || shared.value_or(*made) != *made) return "";
     shared = made;

@@ -43,10 +43,6 @@ std::vector<std::string> NamesIn(const OrderedJson& value) {
   return names;
 }
 
-bool HasPreferences(RowUse rows) {
-  return rows == RowUse::kPairs || rows == RowUse::kRanked || rows == RowUse::kRated;
-}
-
 void SetTurns(const std::string& name, const std::string& list, const std::string& role, const std::string& content,
               ForeignData& data) {
   const auto set = [&](const char* field, const std::string& column) { SetColumn(name, field, field, column, data); };

@@ -17,9 +17,6 @@ std::string TextAt(const OrderedJson& object, const char* key, const std::string
 // Of a list of texts, or of a text with commas.
 std::vector<std::string> NamesIn(const OrderedJson& value);
 
-// Whether rows are answers that are compared or rated.
-bool HasPreferences(RowUse rows);
-
 // Reads a field of the last file's rows from a column, or says that it cannot: `theirs` is what the tool calls it, of
 // the data set `name`.
 void SetColumn(const std::string& name, const std::string& theirs, std::string field, const std::string& column,

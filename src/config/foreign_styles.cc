@@ -47,7 +47,7 @@ ForeignStyle StyleOf(const std::string& type, RowUse rows) {
   }
   const auto at = std::find_if(Styles().begin(), Styles().end(), [&](const auto& one) { return one.name == name; });
   if (at == Styles().end()) return {};
-  for (const RowColumn& column : rows == RowUse::kRated ? at->of_ratings : at->of_pairs) {
+  for (const RowColumn& column : FactsOf(rows).two_answers ? at->of_pairs : at->of_ratings) {
     if (!AddColumn(column, style.columns).ok()) return {};
   }
   return style;

@@ -27,7 +27,7 @@ std::string TextOf(const ForeignFile& file, std::string_view name, std::string_v
 
 const ObjectiveRule* RuleNamed(std::string_view name) {
   for (const ObjectiveRule* const rule : Objectives()) {
-    if (rule->name == name && rule->rows != RowUse::kAnswers && rule->rows != RowUse::kLabels) return rule;
+    if (rule->name == name && FactsOf(rule->rows).prefers()) return rule;
   }
   return nullptr;
 }

@@ -55,7 +55,8 @@ const std::vector<Meant>& Roles() {
 const std::vector<Meant>& FieldsOfPreferences(RowUse rows) {
   static const std::vector<Meant> kPairs = {{"chosen", {"chosen"}, false}, {"rejected", {"rejected"}, false}},
                                   kRatings = {{"kto_tag", {"label", "kto_tag"}, false}}, kNone;
-  return rows == RowUse::kPairs || rows == RowUse::kRanked ? kPairs : rows == RowUse::kRated ? kRatings : kNone;
+  const RowFacts& facts = FactsOf(rows);
+  return facts.two_answers ? kPairs : facts.gives == Section::kRating ? kRatings : kNone;
 }
 
 // Why a key of dataset_info.json has no equivalent, as far as more than that can be said.
@@ -113,7 +114,7 @@ void CheckFields(const std::string& name, const OrderedJson& entry, RowUse rows,
   const std::vector<Meant>& preferences = FieldsOfPreferences(rows);
   if (formatting == "alpaca" && !preferences.empty()) {
     std::vector<Meant> fields = FieldsOfAlpaca();
-    if (rows != RowUse::kRated) {
+    if (FactsOf(rows).two_answers) {
       columns.erase("response");  // the answers are others
       std::erase_if(fields, [](const Meant& field) { return field.key == "response"; });
     }
@@ -179,7 +180,7 @@ void CheckEntry(const std::string& name, const OrderedJson& entry, RowUse rows, 
   for (auto it = entry.begin(); it != entry.end(); ++it) {
     if (kRead.contains(it.key()) || it.value().is_null() || it.value() == false) continue;
     if (it.key() == "split" && it.value() == "train") continue;
-    if (it.key() == "ranking" && (rows == RowUse::kPairs || rows == RowUse::kRanked)) continue;
+    if (it.key() == "ranking" && FactsOf(rows).two_answers) continue;
     const std::string given = it.value().is_string() ? it.value().get<std::string>() : DumpJson(it.value());
     data.lost.push_back(fmt::format("data set {}: its {} {}{}", name, it.key(), Quoted(given), ReasonFor(it.key())));
   }

@@ -63,12 +63,19 @@ Option TeacherTypeOption(BaseType& type) {
 
 namespace {
 
+std::vector<std::string_view> LossesOfDpo() {
+  std::vector<std::string_view> names;
+  for (const PreferenceFacts& facts : kPreferenceKinds) {
+    if (facts.of_dpo) names.push_back(facts.name);
+  }
+  return names;
+}
+
 std::vector<OptionGroup> GroupsOfPreferencesAndRewards(TaskSettings& tasks) {
   const Range not_negative = {.at_least = 0};
   return {{"Preferences (tasks dpo, simpo, orpo, kto; names and meaning as in TRL)",
            {
-               {"dpo.loss_type", ChoiceOf(tasks.dpo.loss, {"sigmoid", "hinge", "ipo", "robust", "sigmoid_norm"}),
-                "what a pair of answers costs"},
+               {"dpo.loss_type", ChoiceOf(tasks.dpo.loss, LossesOfDpo()), "what a pair of answers costs"},
                {"dpo.beta",
                 &tasks.dpo.beta,
                 "how strongly answers are held to the model as it was before the run",

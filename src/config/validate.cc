@@ -207,22 +207,40 @@ Status CheckLongRows(const ObjectiveRule& task, LongRows long_rows) {
   const auto refused = [&](const char* value, const char* why) {
     return InvalidArgument(fmt::format("task: {} has no use for long_rows: {}: {}", task.name, value, why));
   };
-  const bool ranked = task.rows == RowUse::kRanked;
-  if (ranked && long_rows == LongRows::kCut) {
-    return refused("cut",
-                   "a cut answer is another one, so pairs that are too long are always left out (drop, or error)");
+  const RowFacts& rows = FactsOf(task.rows);
+  if (long_rows == LongRows::kCut && rows.no_cut != nullptr) return refused("cut", rows.no_cut);
+  if (long_rows != LongRows::kProportional || rows.no_proportional == nullptr) return OkStatus();
+  return refused("proportional", rows.no_proportional);
+}
+
+namespace {
+
+struct SettingOfRows {
+  bool given;
+  const char* name;
+  WhyNot why;  // such rows have no use for it
+};
+Status CheckUses(const ObjectiveRule& task, std::initializer_list<SettingOfRows> settings) {
+  for (const auto& [given, name, why] : settings) {
+    if (!given || why == nullptr) continue;
+    return InvalidArgument(fmt::format("task: {} has no use for {}: {}: remove it", task.name, name, why));
   }
-  if (long_rows != LongRows::kProportional) return OkStatus();
-  if (ranked || task.rows == RowUse::kPairs) {
-    return refused("proportional", "a row has two answers: choose cut, drop or error");
-  }
-  if (task.rows != RowUse::kLabels) return OkStatus();
-  return refused("proportional", "its rows are texts without an answer: choose cut, drop or error");
+  return OkStatus();
+}
+
+}  // namespace
+
+Status CheckRows(const ObjectiveRule& task, const RunConfig::Data& data) {
+  TEMPER_RETURN_IF_ERROR(CheckLongRows(task, data.long_rows));
+  const RowFacts& rows = FactsOf(task.rows);
+  return CheckUses(task, {{data.train_on_prompt, "train_on_prompt", rows.no_train_on_prompt},
+                          {data.reasoning_turns == ReasoningTurns::kLast, "reasoning_turns", rows.no_reasoning_turns},
+                          {!data.row_template.empty(), "row_template", rows.no_row_template}});
 }
 
 Status CheckTask(const RunConfig& c) {
   TEMPER_RETURN_IF_ERROR(CheckSections(c));
-  TEMPER_RETURN_IF_ERROR(CheckLongRows(*c.objective.rule, c.data.long_rows));
+  TEMPER_RETURN_IF_ERROR(CheckRows(*c.objective.rule, c.data));
   const RunConfig::Objective& o = c.objective;
   if (c.output.token_accuracy && !o.is(Sft())) {
     return InvalidArgument(
@@ -247,34 +265,14 @@ Status CheckTask(const RunConfig& c) {
         "it",
         o.rule->name));
   }
-  struct NoUse {
-    bool set;
-    const char* what;
-    const char *of_class, *of_rating, *of_pair;  // why the rows of such a task have no use for it; null: they have
-  };
-  const NoUse settings[] = {
-      {c.data.train_on_prompt, "train_on_prompt", "a class is that of a text as a whole",
-       "a rating is that of the answer", "both answers have the same prompt, so it makes no difference"},
-      {c.data.reasoning_turns == ReasoningTurns::kLast, "reasoning_turns", "a conversation is one text",
-       "an answer is one text", "an answer is one text"},
-      {!c.data.row_template.empty(), "row_template", "give the text as the field text (--columns text=COLUMN)",
-       "it makes one text of a row, without a rating", "it makes one text of a row, and a pair has two"},
-      {c.regularisation.label_smoothing_factor > 0, "label_smoothing_factor", nullptr,
-       "a rating has no words to smooth", "a pair has no words to smooth"},
-      {c.mesh.cp.value_or(1) > 1, "mesh.cp", nullptr, "ranks would share rows, and an answer has to be whole on one",
-       "ranks would share rows, and a pair has to be whole on one"},
-      {o.tasks.dpo.label_smoothing > 0 && o.tasks.dpo.loss != PreferenceLoss::kRobust, "dpo.label_smoothing", nullptr,
-       nullptr, "it is that of dpo.loss_type: robust"},
-  };
-  for (const NoUse& setting : settings) {
-    const char* const why = o.has_pairs()                     ? setting.of_pair
-                            : o.rule->rows == RowUse::kRated  ? setting.of_rating
-                            : o.rule->rows == RowUse::kLabels ? setting.of_class
-                                                              : nullptr;
-    if (!setting.set || why == nullptr) continue;
-    return InvalidArgument(fmt::format("task: {} has no use for {}: {}: remove it", o.rule->name, setting.what, why));
+  if (o.has_pairs() && o.tasks.dpo.label_smoothing > 0 && o.tasks.dpo.loss != PreferenceKind::kRobust) {
+    return InvalidArgument(fmt::format(
+        "task: {} has no use for dpo.label_smoothing: it is that of dpo.loss_type: robust: remove it", o.rule->name));
   }
-  return OkStatus();
+  const RowFacts& rows = FactsOf(o.rule->rows);
+  return CheckUses(*o.rule,
+                   {{c.regularisation.label_smoothing_factor > 0, "label_smoothing_factor", rows.no_label_smoothing},
+                    {c.mesh.cp.value_or(1) > 1, "mesh.cp", rows.no_cp}});
 }
 
 namespace {

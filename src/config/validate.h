@@ -18,6 +18,8 @@ Status Validate(const RunConfig& config, Purpose purpose);
 
 // Error: rows that the task reads cannot be shortened so.
 Status CheckLongRows(const ObjectiveRule& task, LongRows long_rows);
+// Error: rows that the task reads have no use for one of these settings.
+Status CheckRows(const ObjectiveRule& task, const RunConfig::Data& data);
 // Of the settings for data only: those that a row template excludes.
 Status CheckRowTemplate(const RunConfig::Data& data);
 

@@ -203,15 +203,9 @@ class Loader {
 }  // namespace
 
 Status CheckUse(const DataInput& input) {
-  if (KindOfDataFile(input.path) != DataFileKind::kText) return OkStatus();
-  if (input.use == RowUse::kLabels || input.use == RowUse::kSequences) {
-    return Unsupported(input.path + ": a text file has no rows to classify: give rows with text and label");
-  }
-  if (input.use == RowUse::kRated) {
-    return Unsupported(input.path + ": a text file has no rated answers: give rows with prompt, completion and label");
-  }
-  if (input.use != RowUse::kPairs && input.use != RowUse::kRanked) return OkStatus();
-  return Unsupported(input.path + ": a text file has no pairs of answers: give rows with chosen and rejected");
+  const char* const lacks = FactsOf(input.use).no_text_file;
+  if (lacks == nullptr || KindOfDataFile(input.path) != DataFileKind::kText) return OkStatus();
+  return Unsupported(fmt::format("{}: a text file has no {}", input.path, lacks));
 }
 
 std::string Dataset::PlaceOf(int64_t sample) const {
@@ -239,7 +233,8 @@ Status WriteDataset(Env& env, const std::vector<DataInput>& inputs, const Tokeni
   for (size_t i = 0; i < inputs.size(); ++i) {
     TEMPER_RETURN_IF_ERROR(loader.LoadFile(env, inputs[i], begins[i], begins.back()));
   }
-  if (about.statistics.supervised == 0 && (!options.tokenize.whole || about.statistics.samples == 0)) {
+  const RowFacts& rows = FactsOf(inputs[0].use);
+  if (about.statistics.supervised == 0 && (!rows.judged || about.statistics.samples == 0)) {
     const DataStatistics& s = about.statistics;
     std::string why = fmt::format(
         "no token of {}{} is supervised, so there is nothing to train on: {} rows, {} of them bad, "
@@ -254,10 +249,10 @@ Status WriteDataset(Env& env, const std::vector<DataInput>& inputs, const Tokeni
           s.empty_answers.count == 1 ? "1 answer is empty" : fmt::format("{} answers are empty", s.empty_answers.count),
           s.empty_answers.first);
     } else if (s.longest_row > options.tokenize.max_seq_len) {
-      const bool pairs = inputs[0].use == RowUse::kPairs || inputs[0].use == RowUse::kRanked;
-      why += pairs ? ". Rows are longer: raise --max_seq_len, which is for both answers, each with its prompt"
-                   : fmt::format(". The longest row has {}: raise --max_seq_len", Counted(s.longest_row, "token"));
-    } else if (!options.tokenize.train_on_prompt && inputs[0].use == RowUse::kAnswers) {
+      why += rows.two_answers
+                 ? ". Rows are longer: raise --max_seq_len, which is for both answers, each with its prompt"
+                 : fmt::format(". The longest row has {}: raise --max_seq_len", Counted(s.longest_row, "token"));
+    } else if (!options.tokenize.train_on_prompt && rows.no_train_on_prompt == nullptr && !rows.by_template) {
       why += ". Completions, answers and the assistant's messages count toward the loss; train_on_prompt adds the rest";
     }
     return Corrupt(std::move(why));

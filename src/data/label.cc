@@ -16,6 +16,10 @@ namespace {
 
 constexpr const char* kReads = "text, sentence, messages, conversations or input_ids";
 
+bool HasClass(RowUse use) {
+  return FactsOf(use).gives == Section::kLabel;
+}
+
 // As text; nullopt: none.
 Result<std::optional<std::string>> LabelAsText(const OrderedJson& value, const char* key, const std::string& where) {
   if (value.is_string()) return std::optional(value.get<std::string>());
@@ -32,7 +36,7 @@ Result<std::optional<std::string>> TakeLabel(OrderedJson& row, RowUse use, const
   for (const char* key : {"label", "labels"}) {
     const OrderedJson* found = FindValue(row, key);
     if (found == nullptr || (found->is_array() && std::string_view(key) == "labels")) continue;
-    if (use == RowUse::kSequences) {  // whatever it is
+    if (!HasClass(use)) {  // whatever it is
       row.erase(key);
       continue;
     }
@@ -64,7 +68,7 @@ void NameText(OrderedJson& row) {
 }  // namespace
 
 Result<RecordFormat> DetectSequence(OrderedJson row, RowUse use, const std::string& where, const ColumnMap& columns) {
-  if (HasPair(row) && use == RowUse::kSequences) {
+  if (HasPair(row) && !HasClass(use)) {
     return Corrupt(where +
                    ": a pair of answers ('chosen' and 'rejected'), but one text of each row is judged: temper eval "
                    "measures a reward model on pairs, or write each answer as a row");
@@ -75,7 +79,7 @@ Result<RecordFormat> DetectSequence(OrderedJson row, RowUse use, const std::stri
                     TasksThatRead({RowUse::kPairs, RowUse::kRanked})));
   }
   TEMPER_ASSIGN_OR_RETURN(const auto label, TakeLabel(row, use, where));
-  if (!label && use == RowUse::kLabels) return NoLabel(row, where);
+  if (!label && HasClass(use)) return NoLabel(row, where);
   NameText(row);
   TEMPER_ASSIGN_OR_RETURN(const RecordFormat format, DetectFormat(row, where, &columns));
   const bool known = format == RecordFormat::kText || format == RecordFormat::kMessages ||
@@ -92,7 +96,7 @@ Result<Record> MakeSequence(OrderedJson row, RecordFormat format, RowUse use, co
     return Corrupt(fmt::format("{}: a row should be an object but is {}", where, row.type_name()));
   }
   TEMPER_ASSIGN_OR_RETURN(std::optional<std::string> label, TakeLabel(row, use, where));
-  if (!label && use == RowUse::kLabels) return NoLabel(row, where);
+  if (!label && HasClass(use)) return NoLabel(row, where);
   NameText(row);
   TEMPER_ASSIGN_OR_RETURN(Record record, MakeRecord(std::move(row), format, where));
   if (record.weight != kUnitWeight) return Unsupported(where + ": 'weight' has no meaning beside a label: remove it");

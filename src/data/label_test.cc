@@ -26,7 +26,7 @@ Result<Dataset> Load(const DataInput& input, const ClassNames& classes, std::opt
   static const FakeTokenizer tokenizer;
   DatasetOptions options;
   options.tokenize.max_seq_len = max_seq_len;
-  options.tokenize.whole = true;
+  options.tokenize.use = RowUse::kLabels;
   options.tokenize.classes = &classes;
   options.tokenize.pad = pad;
   return LoadDataset(PosixEnv(), {input}, tokenizer, nullptr, options);

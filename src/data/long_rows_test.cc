@@ -121,9 +121,9 @@ TEST(LongRows, OfATextAreSplitUnlessAnotherWayIsAskedFor) {
 
 TEST(LongRows, OfATextThatIsJudgedAreCutOrLeftOut) {
   const Record record = Text("abcdefghij");
-  EXPECT_EQ(RunRow(record, LongRows::kCut, 8, {.whole = true}).Text(), "<s>abcdefg|");
-  EXPECT_EQ(RunRow(record, LongRows::kDrop, 8, {.whole = true}).statistics.left_out_rows, 1);
-  EXPECT_FALSE(RunRow(record, LongRows::kError, 8, {.whole = true}).status.ok());
+  EXPECT_EQ(RunRow(record, LongRows::kCut, 8, {.use = RowUse::kSequences}).Text(), "<s>abcdefg|");
+  EXPECT_EQ(RunRow(record, LongRows::kDrop, 8, {.use = RowUse::kSequences}).statistics.left_out_rows, 1);
+  EXPECT_FALSE(RunRow(record, LongRows::kError, 8, {.use = RowUse::kSequences}).status.ok());
 }
 
 TEST(LongRows, OfAPairAreLeftOutAsAWhole) {

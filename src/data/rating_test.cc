@@ -75,7 +75,7 @@ TEST(Rating, MismatchedAnswersAreThoseOfTheRowBefore) {
                   .ok());
   static const FakeTokenizer tokenizer;
   DatasetOptions options;
-  options.tokenize.rated = true;
+  options.tokenize.use = RowUse::kRated;
   DataInput input{.path = path};
   input.use = RowUse::kRated;
   const auto data = LoadDataset(PosixEnv(), {input}, tokenizer, nullptr, options);

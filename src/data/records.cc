@@ -83,23 +83,69 @@ Result<float> TakeMargin(OrderedJson& row, const std::string& where) {
 
 Result<Record> MakeRanked(OrderedJson row, RecordFormat format, const std::string& where,
                           const std::string& separator) {
+  if (!row.is_object()) return MakeRecord(std::move(row), format, where, separator);
   TEMPER_ASSIGN_OR_RETURN(const float margin, TakeMargin(row, where));
   TEMPER_ASSIGN_OR_RETURN(Record record, MakeRecord(std::move(row), format, where, separator));
   record.margin = margin;
   return record;
 }
 
-bool IsJudged(RowUse use) {
-  return use == RowUse::kLabels || use == RowUse::kSequences;
+// How rows of a use become records.
+struct RecordRule {
+  // What the fields of a row say that is an object.
+  Result<RecordFormat> (*detect)(const OrderedJson& row, const std::string& where, const ColumnMap& columns);
+  Result<Record> (*make)(OrderedJson row, RecordFormat format, const std::string& where, const std::string& separator);
+};
+
+Result<RecordFormat> DetectAnswers(const OrderedJson& row, const std::string& where, const ColumnMap& columns) {
+  return DetectFormat(row, where, &columns);
+}
+Result<RecordFormat> DetectFields(const OrderedJson&, const std::string&, const ColumnMap&) {
+  return RecordFormat::kFields;
+}
+Result<RecordFormat> DetectPairs(const OrderedJson& row, const std::string& where, const ColumnMap&) {
+  if (HasPair(row)) return RecordFormat::kPair;
+  return NoPair(row, where);
+}
+Result<RecordFormat> DetectRatings(const OrderedJson& row, const std::string& where, const ColumnMap& columns) {
+  return DetectRated(row, where, columns);
+}
+template <RowUse use>
+Result<RecordFormat> DetectSequences(const OrderedJson& row, const std::string& where, const ColumnMap& columns) {
+  return DetectSequence(row, use, where, columns);
+}
+template <RowUse use>
+Result<Record> MakeSequences(OrderedJson row, RecordFormat format, const std::string& where, const std::string&) {
+  return MakeSequence(std::move(row), format, use, where);
+}
+
+const RecordRule& RuleOf(RowUse use) {
+  static constexpr RecordRule kAnswers = {DetectAnswers, MakeRecord}, kFields = {DetectFields, MakeRecord},
+                              kPairs = {DetectPairs, MakeRecord}, kRanked = {DetectPairs, MakeRanked},
+                              kRated = {DetectRatings, MakeRated},
+                              kLabels = {DetectSequences<RowUse::kLabels>, MakeSequences<RowUse::kLabels>},
+                              kSequences = {DetectSequences<RowUse::kSequences>, MakeSequences<RowUse::kSequences>};
+  switch (use) {
+    case RowUse::kAnswers:
+      break;
+    case RowUse::kFields:
+      return kFields;
+    case RowUse::kPairs:
+      return kPairs;
+    case RowUse::kRanked:
+      return kRanked;
+    case RowUse::kRated:
+      return kRated;
+    case RowUse::kLabels:
+      return kLabels;
+    case RowUse::kSequences:
+      return kSequences;
+  }
+  return kAnswers;
 }
 
 Result<RecordFormat> FormatFor(RowUse use, const OrderedJson& row, const std::string& where, const ColumnMap& columns) {
-  if (use == RowUse::kAnswers || !row.is_object()) return DetectFormat(row, where, &columns);
-  if (use == RowUse::kFields) return RecordFormat::kFields;
-  if (IsJudged(use)) return DetectSequence(row, use, where, columns);
-  if (use == RowUse::kRated) return DetectRated(row, where, columns);
-  if (HasPair(row)) return RecordFormat::kPair;
-  return NoPair(row, where);
+  return row.is_object() ? RuleOf(use).detect(row, where, columns) : DetectFormat(row, where, &columns);
 }
 
 }  // namespace
@@ -164,11 +210,7 @@ Result<Record> RecordReader::Parse(const RawRow& row) const {
   if (known) parsed_format_row_.reset();
   if (!json.ok()) return json.status();
   if (!known) Rename(*json);
-  const bool ranked = use_ == RowUse::kRanked && json->is_object();
-  Result<Record> record = ranked                   ? MakeRanked(*std::move(json), format_, where, reading_.separator)
-                          : use_ == RowUse::kRated ? MakeRated(*std::move(json), format_, where, reading_.separator)
-                          : IsJudged(use_)         ? MakeSequence(*std::move(json), format_, use_, where)
-                                                   : MakeRecord(*std::move(json), format_, where, reading_.separator);
+  Result<Record> record = RuleOf(use_).make(*std::move(json), format_, where, reading_.separator);
   if (record.ok()) return record;
   std::string message = record.status().message();
   if (!columns_.empty()) message += fmt::format(". Columns are read as {}", temper::ToString(columns_.columns()));

@@ -421,8 +421,9 @@ Status RowTokenizer::Tokenize(const Record& record, std::vector<Sample>& samples
     ++statistics.dropped_rows;
     return OkStatus();
   }
-  if (options_.whole && options_.ranked) return TokenizeRanked(record, samples, statistics);
-  if (options_.whole) return TokenizeWhole(record, samples, statistics);
+  if (const RowFacts& rows = FactsOf(options_.use); rows.judged) {
+    return rows.two_answers ? TokenizeRanked(record, samples, statistics) : TokenizeWhole(record, samples, statistics);
+  }
   switch (record.kind) {
     case RecordKind::kText:
       return TokenizeText(record, samples, statistics);

@@ -16,7 +16,7 @@
 //   tokens              as they are
 //   pair                two samples of the above, in one: its parts. If they are longer than max_seq_len together, the
 //                       longer one is cut to what the other leaves, or both to half of it. Equal answers are dropped
-//   judged as a whole   of TokenizeOptions::whole: a text as the tokenizer encodes it, or the template's text of all
+//   judged as a whole   RowFacts::judged: a text as the tokenizer encodes it, or the template's text of all
 //                       messages, or tokens. Nothing is supervised; it has a class
 //   fields              what the row template makes of them: without {% generation %} blocks as a text; else
 //                       [BOS] the template's text, BLOCKS with EOS if the last ends without one
@@ -46,6 +46,7 @@
 #include "data/tokenizer/tokenizer.h"
 #include "format/class_names.h"
 #include "format/long_rows.h"
+#include "objective/row_use.h"
 
 namespace temper {
 
@@ -57,19 +58,15 @@ struct TokenizeOptions {
   const Template* row_template = nullptr;  // for rows of RecordFormat::kFields; must outlive the tokenizer
   ChatOptions chat;                        // the template's input besides the messages
   LongRows long_rows = LongRows::kSplit;
-  // Rows are sequences that are judged as a whole (data/label.h).
-  bool whole = false;
-  bool ranked = false;                  // with `whole`: in pairs, of which the first is better
-  const ClassNames* classes = nullptr;  // of their labels, which they need then; must outlive the tokenizer
-  bool rated = false;                   // rows are answers that are rated (data/rating.h)
-  std::optional<int32_t> pad;           // sequences do not end with it
+  RowUse use = RowUse::kAnswers;
+  const ClassNames* classes = nullptr;  // of labels (RowUse::kLabels); must outlive the tokenizer
+  std::optional<int32_t> pad;           // judged sequences do not end with it
   int64_t vocab_size = 0;               // number of tokens with embeddings in the model; 0: all of the tokenizer's
 
   // What samples have beside their tokens.
   SectionSet sections() const {
-    if (ranked) return {Section::kMargin};
-    if (rated) return {Section::kRating};
-    return classes != nullptr ? SectionSet{Section::kLabel} : SectionSet();
+    const std::optional<Section> given = FactsOf(use).gives;
+    return given ? SectionSet{*given} : SectionSet();
   }
 };
 

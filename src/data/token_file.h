@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "objective/row_use.h"
+
 namespace temper {
 
 // One token: its id, and whether predicting it is part of the loss.
@@ -33,13 +35,7 @@ struct TokenEntry {
 };
 static_assert(sizeof(TokenEntry) == 16);
 
-// What data may give for a whole sample: four bytes each, in a section of its own. A chunk has its sections behind its
-// entries, in this order.
-enum class Section : uint8_t {
-  kLabel,   // i32, not negative: the sample's class
-  kMargin,  // f32: by how much the first of its answers is better
-  kRating,  // i32: 1 if its answer is one to give, 0 if it is one to avoid
-};
+// Four bytes for each sample, in a section of its own. A chunk has its sections behind its entries, in this order.
 inline constexpr std::array kAllSections = {Section::kLabel, Section::kMargin, Section::kRating};
 
 class SectionSet {

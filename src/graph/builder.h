@@ -18,6 +18,8 @@ class GraphBuilder {
 
   // Nodes added from now on belong to `block` of `phase`; their values' names start with `prefix`.
   void EnterBlock(int block, std::string prefix, Phase phase = Phase::kForward);
+  // The block and phase of `node`, no prefix: for passes that add nodes beside those of a graph.
+  void EnterBlockOf(const Node& node) { EnterBlock(node.block, "", node.phase); }
 
   // A source. Weights have their HF name as in the file; `prefix` does not apply. By default matrices among weights and
   // adapters decay and vectors (norms, biases) do not, as in HF Trainer; Value::decays overrides that.
@@ -32,6 +34,11 @@ class GraphBuilder {
   // the output of an op that can only be a root.
   std::vector<ValueId> Add(Op op, std::vector<ValueId> inputs, Attributes attributes, const std::string& name,
                            Role role = Role::kActivation);
+  // The first output.
+  ValueId AddOne(Op op, std::vector<ValueId> inputs, Attributes attributes, const std::string& name,
+                 Role role = Role::kActivation) {
+    return Add(op, std::move(inputs), std::move(attributes), name, role)[0];
+  }
 
   ValueId Embedding(ValueId table_VD, ValueId index_T, int64_t offset, const std::string& name);
   ValueId Linear(ValueId x_TI, ValueId w_OI, ValueId bias_O /* or kNoValue */, const std::string& name);

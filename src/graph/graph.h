@@ -55,8 +55,8 @@ struct Value {
   TensorType type;
   Role role = Role::kActivation;
   bool trainable = false;
-  bool decays = false;  // for a weight or adapter: weight decay applies to it
-  int update = 0;       // for a trainable value: how it is updated, an index (compile/step/update.h: UpdateSpec)
+  bool decays = false;   // for a weight or adapter: weight decay applies to it
+  int update_group = 0;  // for a trainable value: its UpdateGroup, an index (compile/step/update.h: UpdateSpec)
   // An input whose first dim is the tokens of a micro-batch: ranks that share a batch hold parts of it.
   bool per_token = false;
   Tier tier =

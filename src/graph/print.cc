@@ -6,7 +6,7 @@
 //   value %6 "model.layers.0.self_attn.k_proj.weight" f32[32, 64] weight dims=kv_heads,hidden
 //   value %7 "embed_positions.weight" f32[32, 64] weight trainable never_decays
 //   node rms_norm forward block=0 (%1, %3) -> (%4, %5) {eps=1e-05}
-//   value %8 "lm_head.weight" f32[32, 64] weight trainable update=1
+//   value %8 "lm_head.weight" f32[32, 64] weight trainable group=1
 //   value %8 "target" i32[64] input per_token
 //   node dropout backward block=1 (%6, %2) -> (%8) {p=0.1} rng="model.layers.1.q_proj.dropout"
 //   root %12
@@ -44,7 +44,7 @@ bool ReadValue(LineReader& in, Graph* graph) {
   value.role = *ParseRole(role);
   value.trainable = in.Eat(" trainable");
   value.decays = in.Eat(" decays") || (!in.Eat(" never_decays") && DecaysByDefault(value.role, value.type.shape));
-  if (in.Eat(" update=") && !in.Number(&value.update)) return false;
+  if (in.Eat(" group=") && !in.Number(&value.update_group)) return false;
   value.per_token = in.Eat(" per_token");
   if (in.Eat(" tier=") && !in.ReadTier(&value.tier)) return false;
   if (in.Eat(" dims=") && !ReadLabels(in, &value.labels)) return false;
@@ -85,7 +85,7 @@ std::string PrintGraph(const Graph& graph) {
     text += fmt::format("value %{} \"{}\" {} {}", id, v.name, v.type.ToString(), ToString(v.role));
     if (v.trainable) text += " trainable";
     if (v.decays != DecaysByDefault(v.role, v.type.shape)) text += v.decays ? " decays" : " never_decays";
-    if (v.update != 0) text += fmt::format(" update={}", v.update);
+    if (v.update_group != 0) text += fmt::format(" group={}", v.update_group);
     if (v.per_token) text += " per_token";
     if (v.tier != Tier::kDevice) text += fmt::format(" tier={}", ToString(v.tier));
     if (!v.labels.empty()) text += fmt::format(" dims={}", v.labels.ToString());

@@ -17,7 +17,7 @@ Graph Example() {
   const ValueId rng = build.Source("rng", {DType::kI64, {kNumRngWords}}, Role::kInput);
   const ValueId w = build.Source("w.weight", {DType::kBF16, {3, 6}}, Role::kWeight);
   graph.value(w).trainable = true;
-  graph.value(w).update = 2;
+  graph.value(w).update_group = 2;
   graph.value(build.Source("scale", {DType::kBF16, {6}}, Role::kWeight)).decays = true;
   graph.value(build.Source("positions", {DType::kBF16, {6, 6}}, Role::kWeight)).decays = false;
   build.EnterBlock(0, "block.");
@@ -46,7 +46,7 @@ TEST(GraphText, ReadsBackToTheSameGraph) {
     EXPECT_EQ(back->value(id).role, graph.value(id).role);
     EXPECT_EQ(back->value(id).trainable, graph.value(id).trainable);
     EXPECT_EQ(back->value(id).decays, graph.value(id).decays);
-    EXPECT_EQ(back->value(id).update, graph.value(id).update);
+    EXPECT_EQ(back->value(id).update_group, graph.value(id).update_group);
     EXPECT_EQ(back->value(id).per_token, graph.value(id).per_token);
     EXPECT_EQ(back->value(id).updates, graph.value(id).updates);
   }

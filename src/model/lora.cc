@@ -12,38 +12,12 @@
 #include "base/pattern.h"
 #include "format/quoted.h"
 #include "model/lora_layers.h"
+#include "model/lora_names.h"
+#include "model/lora_parameters.h"
+#include "model/lora_selector.h"
 
 namespace temper {
 namespace {
-
-constexpr int64_t kMaxRank = 1 << 16;  // wider than any model; keeps products of sizes from overflowing
-
-bool NameMatches(const std::string& path, const std::string& name) {
-  return path == name || path.ends_with("." + name);
-}
-
-// What PEFT calls a module: its path, and those of earlier versions of its class.
-template <class Module>
-std::vector<std::string> NamesOf(const Module& module) {
-  std::vector<std::string> names = {module.path};
-  names.insert(names.end(), module.older_paths.begin(), module.older_paths.end());
-  return names;
-}
-
-Result<Pattern> CompileOf(const std::string& setting, const std::string& expression) {
-  Result<Pattern> pattern = Pattern::Compile(expression);
-  if (!pattern.ok()) return pattern.status().WithContext(setting);
-  return pattern;
-}
-
-// A module answers to any of its names.
-Result<bool> MatchesAny(const Pattern& pattern, const std::vector<std::string>& names) {
-  for (const std::string& name : names) {
-    TEMPER_ASSIGN_OR_RETURN(const bool matches, pattern.Matches(name));
-    if (matches) return true;
-  }
-  return false;
-}
 
 // The override for a module: the first of `patterns` whose key matches one of its names, or patterns.end().
 template <class T>
@@ -51,7 +25,7 @@ Result<typename std::vector<std::pair<std::string, T>>::const_iterator> Override
     const std::vector<std::pair<std::string, T>>& patterns, const std::string& setting,
     const std::vector<std::string>& names) {
   for (auto it = patterns.begin(); it != patterns.end(); ++it) {
-    TEMPER_ASSIGN_OR_RETURN(const Pattern pattern, CompileOf(setting, "(.*\\.)?(" + it->first + ")"));
+    TEMPER_ASSIGN_OR_RETURN(const Pattern pattern, PatternOf(setting, "(.*\\.)?(" + it->first + ")"));
     TEMPER_ASSIGN_OR_RETURN(const bool matches, MatchesAny(pattern, names));
     if (matches) return it;
   }
@@ -59,257 +33,6 @@ Result<typename std::vector<std::pair<std::string, T>>::const_iterator> Override
 }
 
 constexpr char kRankPattern[] = "rank_pattern", kAlphaPattern[] = "alpha_pattern";
-
-// What messages call a setting: an option of the run, or a key of the adapter's file.
-std::string Called(const char* key, const std::string& file) {
-  return file.empty() ? std::string("lora.") + key : fmt::format("{}: {}", file, key);
-}
-
-// What target_parameters calls a parameter of every layer, target_modules a module: "gate.weight", "down_proj".
-std::string ShortName(const std::string& path) {
-  size_t dot = path.rfind('.');
-  if (path.substr(dot + 1) == "weight") dot = path.rfind('.', dot - 1);
-  return path.substr(dot + 1);
-}
-// The module that has a parameter.
-std::string OwnerOf(const std::string& parameter) {
-  return parameter.substr(0, parameter.rfind('.'));
-}
-
-// Decides which module paths a configuration selects, and records which listed names select nothing.
-class Selector {
- public:
-  static Result<Selector> Create(const LoraConfig& config, const std::string& file) {
-    Selector selector(config);
-    Result<LoraLayers> layers = LoraLayers::Create(config);
-    if (!layers.ok()) return layers.status().WithContext(file.empty() ? "lora" : file);
-    selector.layers_ = std::move(*layers);
-    if (!config.target_regex().empty()) {
-      TEMPER_ASSIGN_OR_RETURN(selector.targets_, CompileOf(Called("target_modules", file), config.target_regex()));
-    }
-    if (!config.exclude_regex().empty()) {
-      TEMPER_ASSIGN_OR_RETURN(selector.excluded_, CompileOf(Called("exclude_modules", file), config.exclude_regex()));
-    }
-    return selector;
-  }
-
-  Result<bool> Selects(const LinearModule& module) {
-    if (module.is_parameter) {
-      bool selected = false;
-      for (const std::string& name : parameters_) {
-        if (!NameMatches(module.path, name)) continue;
-        matched_parameters_.insert(name);
-        selected = true;
-      }
-      return selected;
-    }
-    const std::vector<std::string> paths = NamesOf(module);
-    const auto is_called = [&](const std::string& name) {
-      return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) { return NameMatches(path, name); });
-    };
-    bool selected = false, by_whole_path = false;
-    if (targets_) {
-      TEMPER_ASSIGN_OR_RETURN(selected, MatchesAny(*targets_, paths));
-    } else if (config_.all_linear()) {
-      selected = !module.is_head;
-    } else {
-      for (const std::string& name : config_.target_names()) {
-        if (!is_called(name)) continue;
-        matched_.insert(name);
-        selected = true;
-        by_whole_path |= std::find(paths.begin(), paths.end(), name) != paths.end();
-      }
-    }
-    if (selected && layers_->choose() && !by_whole_path) {
-      selected = false;
-      for (const std::string& path : paths) {
-        TEMPER_ASSIGN_OR_RETURN(const bool has, layers_->Has(path));
-        selected |= has;
-      }
-    }
-    if (!selected) return false;
-    TEMPER_ASSIGN_OR_RETURN(const bool left_out, LeavesOut(paths));
-    return !left_out;
-  }
-
-  // Whether a module of these names gets no adapter although it is named.
-  Result<bool> LeavesOut(const std::vector<std::string>& paths) const {
-    // Trained in full instead: a module that a name of modules_to_save is, or that lies inside one.
-    const auto is_saved = [&](const std::string& name) {
-      return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) {
-        return ("." + path + ".").find("." + name + ".") != std::string::npos;
-      });
-    };
-    const auto is_called = [&](const std::string& name) {
-      return std::any_of(paths.begin(), paths.end(), [&](const std::string& path) { return NameMatches(path, name); });
-    };
-    if (std::any_of(saved_.begin(), saved_.end(), is_saved)) return true;
-    const std::vector<std::string>& names = config_.exclude_names();
-    if (std::any_of(names.begin(), names.end(), is_called)) return true;
-    if (!excluded_) return false;
-    return MatchesAny(*excluded_, paths);
-  }
-  // Whether target_modules, an expression, means a module of that name.
-  Result<bool> Matches(const std::string& key) const {
-    TEMPER_ASSIGN_OR_RETURN(const bool matches, targets_->Matches(key));
-    if (!matches) return false;
-    TEMPER_ASSIGN_OR_RETURN(const bool left_out, LeavesOut({key}));
-    return !left_out;
-  }
-
-  // The names that select nothing, and what lists them.
-  struct Idle {
-    const char* setting;
-    std::string name;
-  };
-  std::vector<Idle> Unmatched() const {
-    std::vector<Idle> idle;
-    for (const std::string& n : config_.target_names()) {
-      if (!matched_.contains(n)) idle.push_back({"target_modules", n});
-    }
-    for (const std::string& n : parameters_) {
-      if (!matched_parameters_.contains(n)) idle.push_back({"target_parameters", n});
-    }
-    return idle;
-  }
-
- private:
-  explicit Selector(const LoraConfig& config)
-      : config_(config), saved_(config.saved_names()), parameters_(config.parameter_names()) {}
-  const LoraConfig& config_;
-  const std::vector<std::string> saved_, parameters_;
-  std::optional<Pattern> targets_, excluded_;
-  std::optional<LoraLayers> layers_;
-  std::set<std::string> matched_, matched_parameters_;
-};
-
-// The names by which a message lists modules: the last components of their paths, and of parameters also "weight".
-std::string NamesInMessage(const std::set<std::string>& paths) {
-  std::set<std::string> names;
-  for (const std::string& p : paths) names.insert(ShortName(p));
-  std::string text;
-  for (const std::string& n : names) text += (text.empty() ? "" : ", ") + n;
-  return text;
-}
-
-}  // namespace
-
-namespace {
-
-// What target_modules, a text, names in a model whose modules have become parameters, as PEFT resolves it there: last
-// components of the linear modules and of the modules that were, of all or of those that an expression matches.
-struct NamesOfText {
-  std::set<std::string> names;
-  std::set<const LinearModule*> matched;  // by an expression
-};
-Result<NamesOfText> ResolveText(const std::vector<LinearModule>& modules, const LoraConfig& config,
-                                const std::string& file) {
-  NamesOfText found;
-  const auto last = [](const std::string& path) { return path.substr(path.rfind('.') + 1); };
-  if (config.all_linear()) {
-    for (const LinearModule& m : modules) {
-      if (m.is_parameter) {
-        found.names.insert(m.module_names.begin(), m.module_names.end());
-      } else if (!m.is_head) {
-        found.names.insert(last(m.path));
-      }
-    }
-    return found;
-  }
-  TEMPER_ASSIGN_OR_RETURN(const Selector selector, Selector::Create(config, file));
-  for (const LinearModule& m : modules) {
-    std::vector<std::string> keys = NamesOf(m);
-    if (m.is_parameter) {
-      keys.clear();
-      for (const std::string& name : m.module_names) keys.push_back(OwnerOf(m.path) + "." + name);
-      if (keys.size() == 1 && m.matrices == 0) keys = {OwnerOf(m.path)};  // a router: the module itself
-    }
-    for (const std::string& key : keys) {
-      TEMPER_ASSIGN_OR_RETURN(const bool matches, selector.Matches(key));
-      if (!matches) continue;
-      found.names.insert(last(key));
-      found.matched.insert(&m);
-    }
-  }
-  return found;
-}
-
-}  // namespace
-
-Result<LoraConfig> WithParameters(const std::vector<LinearModule>& modules, const LoraConfig& given,
-                                  const std::string& file) {
-  std::map<std::string, const LinearModule*> parameters;  // by the modules that they were
-  for (const LinearModule& m : modules) {
-    for (const std::string& name : m.module_names) parameters.emplace(name, &m);
-  }
-  if (parameters.empty()) return given;
-  LoraConfig config = given;
-  std::set<std::string> names(given.target_names().begin(), given.target_names().end());
-  if (given.all_linear() || !given.target_regex().empty()) {
-    TEMPER_ASSIGN_OR_RETURN(const NamesOfText found, ResolveText(modules, given, file));
-    if (found.names.empty()) return given;
-    names = found.names;
-    // The names apply to all layers. A file that PEFT wrote has a list.
-    for (const LinearModule& m : modules) {
-      if (given.all_linear() || !file.empty() || found.matched.contains(&m)) continue;
-      const auto means = [&](const std::string& name) {
-        const auto& was = m.module_names;
-        return m.is_parameter ? std::find(was.begin(), was.end(), name) != was.end()
-                              : NameMatches(m.path, name) && !parameters.contains(name);
-      };
-      TEMPER_ASSIGN_OR_RETURN(const Selector selector, Selector::Create(given, file));
-      TEMPER_ASSIGN_OR_RETURN(const bool left_out, selector.LeavesOut(NamesOf(m)));
-      if (left_out || std::none_of(names.begin(), names.end(), means)) continue;
-      return InvalidArgument(fmt::format(
-          "target_modules: in a mixture PEFT takes the names of the modules that an expression matches, in all layers, "
-          "and this one does not match {}: list names instead",
-          m.path));
-    }
-  }
-  std::vector<std::string> others, all_parameters = given.parameter_names();
-  std::map<const LinearModule*, std::set<std::string>> named;  // of each parameter, which of the modules that it was
-  for (const std::string& target : names) {
-    const auto it =
-        std::find_if(parameters.begin(), parameters.end(), [&](const auto& p) { return NameMatches(target, p.first); });
-    if (it == parameters.end()) {
-      others.push_back(target);
-    } else {
-      named[it->second].insert(it->first);
-    }
-  }
-  if (named.empty() && given.target_regex().empty()) return given;
-  if (!named.empty() && (given.r < 1 || given.r > kMaxRank)) {
-    return InvalidArgument(fmt::format("LoRA rank {}; it must be from 1 to {}", given.r, kMaxRank));
-  }
-  for (const auto& [parameter, found] : named) {
-    const std::string name = ShortName(parameter->path);
-    const size_t all = parameter->module_names.size();
-    for (const std::string& other : parameter->module_names) {
-      if (found.contains(other)) continue;
-      return InvalidArgument(
-          fmt::format("target_modules names {} and not {}, but they are one parameter, {}: name both, or none",
-                      *found.begin(), other, name));
-    }
-    if (std::find(all_parameters.begin(), all_parameters.end(), name) == all_parameters.end()) {
-      all_parameters.push_back(name);
-    }
-    if (all == 1) continue;
-    // A of the fused parameter is as large as those of its parts together, and scaled alike.
-    const auto override_with = [&](auto& patterns, auto value) {
-      const std::string key = ".*\\." + name;
-      const auto it = std::find_if(patterns.begin(), patterns.end(), [&](const auto& p) { return p.first == key; });
-      it == patterns.end() ? void(patterns.emplace_back(key, value)) : void(it->second = value);
-    };
-    override_with(config.rank_pattern, config.r * static_cast<int64_t>(all));
-    override_with(config.alpha_pattern, config.alpha * static_cast<double>(all));
-  }
-  std::sort(all_parameters.begin(), all_parameters.end());
-  config.target_parameters = std::move(all_parameters);
-  config.target_modules = std::move(others);
-  return config;
-}
-
-namespace {
 
 // Sets under which modules the adapters of one module's parameters are stored: each wraps those before it.
 void SetStored(std::vector<LoraModule>* targets, const std::set<std::string>& parameters) {
@@ -321,10 +44,6 @@ void SetStored(std::vector<LoraModule>* targets, const std::set<std::string>& pa
     for (int i = wrapped[owner]++; i > 0; --i) it->stored += ".base_layer";
   }
 }
-
-}  // namespace
-
-namespace {
 
 // PEFT refuses parameters, too; of an adapted head, logits exist only within the loss.
 Status RefuseMagnitudes(const LinearModule& module, const std::string& file) {
@@ -343,8 +62,9 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
   Result<LoraConfig> converted = WithParameters(modules, given, file);
   if (!converted.ok()) return converted.status().WithContext(file.empty() ? "lora" : file);
   const LoraConfig& config = *converted;
-  TEMPER_ASSIGN_OR_RETURN(Selector selector, Selector::Create(config, file));
-  const std::string rank_pattern = Called(kRankPattern, file), alpha_pattern = Called(kAlphaPattern, file);
+  TEMPER_ASSIGN_OR_RETURN(LoraSelector selector, LoraSelector::Create(config, file));
+  const std::string rank_pattern = SettingCalled(kRankPattern, file),
+                    alpha_pattern = SettingCalled(kAlphaPattern, file);
   std::vector<LoraModule> targets;
   std::set<std::string> all, all_parameters, parameters;
   for (const LinearModule& module : modules) {
@@ -365,9 +85,9 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
                       .stacked = module.layout.stacked,
                       .has_magnitudes = config.use_dora,
                       .groups = module.layout.groups};
-    if (target.r < 1 || target.r > kMaxRank) {
+    if (target.r < 1 || target.r > kMaxLoraRank) {
       return InvalidArgument(fmt::format("{}LoRA rank of {} is {}; it must be from 1 to {}",
-                                         file.empty() ? "" : file + ": ", target.path, target.r, kMaxRank));
+                                         file.empty() ? "" : file + ": ", target.path, target.r, kMaxLoraRank));
     }
     const double r = static_cast<double>(target.r);
     const double numerator = alpha == config.alpha_pattern.end() ? config.alpha : alpha->second;
@@ -396,7 +116,7 @@ Result<std::vector<LoraModule>> ResolveLora(const std::vector<LinearModule>& mod
   }
   SetStored(&targets, parameters);
   const auto refuse = [&](const char* setting, const std::string& what) {
-    std::string text = fmt::format("{}{}; this model has {}", Called(setting, file), what, NamesInMessage(all));
+    std::string text = fmt::format("{}{}; this model has {}", SettingCalled(setting, file), what, NamesInMessage(all));
     if (!all_parameters.empty()) text += ", and the parameters " + NamesInMessage(all_parameters);
     if (file.empty()) return InvalidArgument(text);
     return Unsupported(text + ". " + kMergeWithPeft);
@@ -469,8 +189,8 @@ Status AddIdleLayers(const std::vector<LoraModule>& targets, const LoraConfig& c
 Result<std::vector<std::string>> IdleLoraSettings(const std::vector<LinearModule>& modules, const LoraConfig& config) {
   std::vector<std::string> idle;
   TEMPER_ASSIGN_OR_RETURN(const auto targets, ResolveLora(modules, config));
-  TEMPER_RETURN_IF_ERROR(AddIdle(config.rank_pattern, Called(kRankPattern, ""), targets, &idle));
-  TEMPER_RETURN_IF_ERROR(AddIdle(config.alpha_pattern, Called(kAlphaPattern, ""), targets, &idle));
+  TEMPER_RETURN_IF_ERROR(AddIdle(config.rank_pattern, SettingCalled(kRankPattern, ""), targets, &idle));
+  TEMPER_RETURN_IF_ERROR(AddIdle(config.alpha_pattern, SettingCalled(kAlphaPattern, ""), targets, &idle));
   LoraConfig whole = config;
   whole.exclude_modules = std::vector<std::string>();
   TEMPER_ASSIGN_OR_RETURN(const auto candidates, ResolveLora(modules, whole));

@@ -11,14 +11,6 @@
 
 namespace temper {
 
-// `config` by the names that parameters of today's classes have: target_modules may name modules of older classes that
-// are parameters now (the matrices of experts, routers), and all-linear means them, too. They become target_parameters,
-// as PEFT converts them, and ranks of what is fused follow. `config` itself for models without such parameters. Errors:
-// one of the modules that a parameter fuses, and not the others; an expression that matches modules of some layers
-// alone, whose names PEFT would take in all, unless `file` is given (ResolveLora).
-Result<LoraConfig> WithParameters(const std::vector<LinearModule>& modules, const LoraConfig& config,
-                                  const std::string& file = "");
-
 // The modules of a model that `config` selects, in the model's order. Errors: a bad regex, a rank out of range, nothing
 // selected, or a listed name that no module has (the message lists the model's names). They name the settings of a run
 // or, where `file` is given, the keys of that adapter_config.json, with what is left to do with such an adapter. There

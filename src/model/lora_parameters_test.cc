@@ -6,6 +6,7 @@
 
 #include "model/families.h"
 #include "model/lora.h"
+#include "model/lora_parameters.h"
 #include "model/model.h"
 
 namespace temper::lora_parameters_test {

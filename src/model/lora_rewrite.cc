@@ -3,6 +3,7 @@
 #include <map>
 #include <utility>
 
+#include "graph/builder.h"
 #include "graph/named_ops.h"
 #include "graph/ops/loss_operands.h"
 #include "graph/ops/operand_types.h"
@@ -30,6 +31,7 @@ class LoraRewriter {
   Graph Run() {
     for (Node& node : nodes_) {
       const bool product = node.op == Op::kLinear || node.op == Op::kGroupedLinear || IsLoss(node.op);
+      build_.EnterBlockOf(node);
       const auto target = product ? targets_.find(graph_.value(node.inputs[1]).name) : targets_.end();
       if (target == targets_.end()) {
         graph_.AddNode(std::move(node));
@@ -71,27 +73,13 @@ class LoraRewriter {
                    labels.empty() ? labels : DimLabels{labels[0], DimLabel::kRank}, graph_.value(down).type.dtype);
   }
 
-  ValueId Emit(const Node& like, Op op, std::vector<ValueId> inputs, Attributes attributes, const std::string& name) {
-    Result<Types> types = InferTypes(op, TypesOf(graph_, inputs), attributes);
-    TEMPER_CHECK(types.ok()) << types.status().message();
-    const ValueId out = graph_.AddValue({.name = name, .type = (*types)[0]});
-    graph_.AddNode({.op = op,
-                    .inputs = std::move(inputs),
-                    .outputs = {out},
-                    .attributes = std::move(attributes),
-                    .block = like.block,
-                    .phase = like.phase,
-                    .rng_name = RuleOf(op).random ? name : ""});
-    return out;
-  }
-
   // dropout(x); made once per module and x.
   ValueId Dropped(const Node& node, const LoraModule& m) {
     const ValueId x = node.inputs[0];
     if (dropout_ == 0) return x;
     const auto [made, fresh] = dropped_.try_emplace({&m, x}, kNoValue);
     if (fresh) {
-      made->second = Emit(node, Op::kDropout, {x, Rng()}, {{"p", dropout_}}, m.path + ".lora_dropout");
+      made->second = build_.AddOne(Op::kDropout, {x, Rng()}, {{"p", dropout_}}, m.path + ".lora_dropout");
     }
     return made->second;
   }
@@ -108,7 +96,7 @@ class LoraRewriter {
     const ValueId a =
         Adapter(LoraAName(m.path), {m.r, m.in}, labels.empty() ? labels : DimLabels{DimLabel::kRank, labels[1]}, dtype);
     a_[&m] = a;
-    return made->second = Emit(node, Op::kLinear, {x, a}, attributes, m.path + ".lora_A");
+    return made->second = build_.AddOne(Op::kLinear, {x, a}, attributes, m.path + ".lora_A");
   }
 
   void AddToLinear(const Node& node, const Target& t) {
@@ -147,8 +135,8 @@ class LoraRewriter {
     const LoraModule& m = *t.module;
     const ValueId of_weight = Vector(node, t.part->squares, t.part->rows, dtype, false);
     if (norms_ == RowNorms::kLoaded) return of_weight;
-    return Emit(node, Op::kRowSquares, {a_.at(&m), node.inputs[1], b, of_weight},
-                {{"scale", m.scale}, {"acc", int64_t{1}}}, t.part->squares + ".sum");
+    return build_.AddOne(Op::kRowSquares, {a_.at(&m), node.inputs[1], b, of_weight},
+                         {{"scale", m.scale}, {"acc", int64_t{1}}}, t.part->squares + ".sum");
   }
 
   void AddWithMagnitudes(const Node& node, const Target& t) {
@@ -168,9 +156,9 @@ class LoraRewriter {
     }
     const ValueId x = node.inputs[0], w = node.inputs[1];
     ValueId base = kNoValue;
-    if (dropped) base = Emit(node, Op::kLinear, node.inputs, node.attributes, name + ".base");
+    if (dropped) base = build_.AddOne(Op::kLinear, node.inputs, node.attributes, name + ".base");
     const ValueId scaled =
-        Emit(node, Op::kLinear, {dropped ? Dropped(node, m) : x, w}, plain, name + (dropped ? ".dropped" : ".base"));
+        build_.AddOne(Op::kLinear, {dropped ? Dropped(node, m) : x, w}, plain, name + (dropped ? ".dropped" : ".base"));
     const ValueId down = Down(node, m, 1.0);
     const ValueId b = Up(node, t, down);
     std::vector<ValueId> up = {down, b};
@@ -178,18 +166,18 @@ class LoraRewriter {
       up.push_back(scaled);
       branch.Set("acc", int64_t{1});
     }
-    const ValueId sum = Emit(node, Op::kLinear, std::move(up), branch, name + (dropped ? ".lora" : ".sum"));
+    const ValueId sum = build_.AddOne(Op::kLinear, std::move(up), branch, name + (dropped ? ".lora" : ".sum"));
     const ValueId squares = Squares(node, t, b, statistic);
     const ValueId magnitude = Vector(node, t.part->magnitude, t.part->rows, statistic, true);
     const auto scale = [&](ValueId columns, Attributes attributes, const char* suffix) {
-      return Emit(node, Op::kScaleColumns, {columns, magnitude, squares}, std::move(attributes), name + suffix);
+      return build_.AddOne(Op::kScaleColumns, {columns, magnitude, squares}, std::move(attributes), name + suffix);
     };
     const auto finish = [&](Op op, std::vector<ValueId> inputs) {
       graph_.AddNode({.op = op, .inputs = std::move(inputs), .outputs = {y}, .block = node.block, .phase = node.phase});
     };
     if (dropped) {
       const ValueId changed = scale(scaled, {{"minus_one", int64_t{1}}}, ".changed");
-      const ValueId added = Emit(node, Op::kAdd, {base, changed}, {}, name + ".added");
+      const ValueId added = build_.AddOne(Op::kAdd, {base, changed}, {}, name + ".added");
       return finish(Op::kAdd, {added, scale(sum, {}, ".scaled")});
     }
     if (!has_bias) return finish(Op::kScaleColumns, {sum, magnitude, squares});
@@ -197,10 +185,10 @@ class LoraRewriter {
   }
 
   // The matrices that an adapter's matrix holds for a stack.
-  ValueId Unstacked(const Node& like, ValueId w, int64_t matrices, bool interleaved) {
+  ValueId Unstacked(ValueId w, int64_t matrices, bool interleaved) {
     Attributes attributes = {{"matrices", matrices}};
     if (interleaved) attributes.Set("interleaved", int64_t{1});
-    return Emit(like, Op::kUnstack, {w}, std::move(attributes), graph_.value(w).name + ".unstacked");
+    return build_.AddOne(Op::kUnstack, {w}, std::move(attributes), graph_.value(w).name + ".unstacked");
   }
 
   // Both products go by the rows' experts, as the base's does.
@@ -221,12 +209,12 @@ class LoraRewriter {
     const auto [made, fresh] = down_.try_emplace({&m, x}, kNoValue);
     if (fresh) {
       const ValueId a = Adapter(LoraAName(m.path), {m.ranks(), m.in}, labelled(DimLabel::kRank, labels[2]), dtype);
-      made->second = Emit(node, Op::kGroupedLinear, {x, Unstacked(node, a, m.matrices, false), expert},
-                          {{"acc", int64_t{0}}, {"active", active}}, m.path + ".lora_A");
+      made->second = build_.AddOne(Op::kGroupedLinear, {x, Unstacked(a, m.matrices, false), expert},
+                                   {{"acc", int64_t{0}}, {"active", active}}, m.path + ".lora_A");
     }
     const ValueId down = made->second;
     const ValueId b = Adapter(t.part->b, {t.part->rows, m.ranks()}, labelled(labels[1], DimLabel::kRank), dtype);
-    const ValueId b_EOR = Unstacked(node, b, m.matrices, true);
+    const ValueId b_EOR = Unstacked(b, m.matrices, true);
     graph_.AddNode({.op = Op::kGroupedLinear,
                     .inputs = {down, b_EOR, expert, base.outputs[0]},
                     .outputs = {y},
@@ -252,6 +240,7 @@ class LoraRewriter {
 
   std::vector<Node> nodes_;  // of the given graph; nodes without a branch are moved out
   Graph graph_;
+  GraphBuilder build_{&graph_};
   const double dropout_;
   const RowNorms norms_;
   std::map<std::string, Target> targets_;                                    // by the weight's name

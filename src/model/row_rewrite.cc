@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "graph/builder.h"
 #include "graph/named_ops.h"
 #include "graph/ops/loss_operands.h"
 #include "graph/row_list.h"
@@ -25,6 +26,7 @@ class RowRewriter {
   Graph Run() && {
     using Readers = TrainedCopy::Readers;
     for (Node& node : nodes_) {
+      build_.EnterBlockOf(node);
       const auto reads = [&](size_t input) { return table_ != kNoValue && node.inputs[input] == table_; };
       if (node.op == Op::kEmbedding && reads(0) && rows_.readers != Readers::kHead) {
         LookUp(std::move(node));
@@ -57,19 +59,6 @@ class RowRewriter {
     return trained_;
   }
 
-  ValueId Emit(const Node& like, Op op, std::vector<ValueId> inputs, Attributes attributes, const std::string& name) {
-    Result<Types> types = InferTypes(op, TypesOf(graph_, inputs), attributes);
-    TEMPER_CHECK(types.ok()) << types.status().message();
-    const ValueId out = graph_.AddValue({.name = name, .type = (*types)[0]});
-    graph_.AddNode({.op = op,
-                    .inputs = std::move(inputs),
-                    .outputs = {out},
-                    .attributes = std::move(attributes),
-                    .block = like.block,
-                    .phase = like.phase});
-    return out;
-  }
-
   void LookUp(const Node& node) {
     const std::string list = PrintRowList(rows_.rows), name = graph_.value(node.outputs[0]).name;
     Attributes others = node.attributes, only = node.attributes;
@@ -77,8 +66,8 @@ class RowRewriter {
     only.Set("only", list);
     only.Set("whole", rows_.vocabulary);
     const ValueId token = node.inputs[1];
-    const ValueId of_table = Emit(node, Op::kEmbedding, {table_, token}, std::move(others), name + ".table");
-    const ValueId of_rows = Emit(node, Op::kEmbedding, {Trained(), token}, std::move(only), name + ".rows");
+    const ValueId of_table = build_.AddOne(Op::kEmbedding, {table_, token}, std::move(others), name + ".table");
+    const ValueId of_rows = build_.AddOne(Op::kEmbedding, {Trained(), token}, std::move(only), name + ".rows");
     graph_.AddNode({.op = Op::kAdd,
                     .inputs = {of_table, of_rows},
                     .outputs = node.outputs,
@@ -94,10 +83,11 @@ class RowRewriter {
       original_ = Source(rows_.original(), rows_.shape(), {DimLabel::kRank, Label(1)}, Role::kWeight, false);
     }
     const ValueId x = node.inputs[0];
-    const ValueId was = Emit(node, Op::kLinear, {x, original_},
-                             {{"acc", int64_t{0}}, {"bias", int64_t{0}}, {"scale", -1.0}}, rows_.module + ".rows_were");
-    return made->second = Emit(node, Op::kLinear, {x, Trained(), was}, {{"acc", int64_t{1}}, {"bias", int64_t{0}}},
-                               rows_.module + ".rows_change");
+    const ValueId was =
+        build_.AddOne(Op::kLinear, {x, original_}, {{"acc", int64_t{0}}, {"bias", int64_t{0}}, {"scale", -1.0}},
+                      rows_.module + ".rows_were");
+    return made->second = build_.AddOne(Op::kLinear, {x, Trained(), was}, {{"acc", int64_t{1}}, {"bias", int64_t{0}}},
+                                        rows_.module + ".rows_change");
   }
   ValueId Words() {
     if (words_ == kNoValue) {
@@ -137,6 +127,7 @@ class RowRewriter {
   const bool training_;
   std::vector<Node> nodes_;
   Graph graph_;
+  GraphBuilder build_{&graph_};
   ValueId table_ = kNoValue, trained_ = kNoValue, original_ = kNoValue, words_ = kNoValue;
   std::map<ValueId, ValueId> change_;  // by x
 };

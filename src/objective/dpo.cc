@@ -8,24 +8,8 @@
 namespace temper {
 namespace {
 
-const char* KindOf(PreferenceLoss loss) {
-  switch (loss) {
-    case PreferenceLoss::kSigmoid:
-      return "sigmoid";
-    case PreferenceLoss::kHinge:
-      return "hinge";
-    case PreferenceLoss::kIpo:
-      return "ipo";
-    case PreferenceLoss::kRobust:
-      return "robust";
-    case PreferenceLoss::kSigmoidNorm:
-      return "sigmoid_norm";
-  }
-  return "?";
-}
-
 void AddDpoLoss(const Tail& tail, bool trains) {
-  AddPairLoss(tail, {KindOf(tail.settings.tasks.dpo.loss)}, trains);
+  AddPairLoss(tail, tail.settings.tasks.dpo.loss, trains);
 }
 
 void EvaluateDpo(const Tail& tail) {

@@ -11,16 +11,16 @@
 #include <vector>
 
 #include "graph/builder.h"
+#include "graph/ops/preference_kind.h"
 #include "objective/row_use.h"
 #include "program/program_names.h"
 #include "tensor/column.h"
 
 namespace temper {
 
-// What a pair of answers costs (graph/ops/preference.cc). Names and meaning as in TRL's DPOConfig.
-enum class PreferenceLoss : uint8_t { kSigmoid, kHinge, kIpo, kRobust, kSigmoidNorm };
+// What a pair of answers costs, as in TRL's DPOConfig.
 struct PreferenceSettings {
-  PreferenceLoss loss = PreferenceLoss::kSigmoid;  // of dpo
+  PreferenceKind loss = PreferenceKind::kSigmoid;  // of dpo
   double beta = 0.1;
   double label_smoothing = 0;  // kRobust, simpo: the part of pairs whose answers are taken to be in the wrong order
   double gamma = 0;            // simpo: by how much the reward of the chosen answer is to be greater

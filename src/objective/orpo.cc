@@ -11,11 +11,11 @@ constexpr std::array kOrpoColumns = {kTargetColumn,        kNextColumn,        k
                                      kDocumentStartColumn, kSampleStartColumn, kNllScaleColumn};
 
 void EvaluateOrpo(const Tail& tail) {
-  AddPairLoss(tail, {"orpo", /*odds=*/true}, /*trains=*/false);
+  AddPairLoss(tail, PreferenceKind::kOrpo, /*trains=*/false);
 }
 
 void TrainOrpo(const Tail& tail) {
-  AddPairLoss(tail, {"orpo", /*odds=*/true}, /*trains=*/true);
+  AddPairLoss(tail, PreferenceKind::kOrpo, /*trains=*/true);
 }
 
 constexpr std::array<ObjectiveGraph, 2> kOrpoGraphs = {

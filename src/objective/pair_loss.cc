@@ -8,7 +8,8 @@
 
 namespace temper {
 
-void AddPairLoss(const Tail& tail, PairLoss loss, bool trains) {
+void AddPairLoss(const Tail& tail, PreferenceKind kind, bool trains) {
+  const PreferenceFacts& loss = FactsOf(kind);
   const bool whole = tail.rule.nll == ObjectiveRule::Nll::kWhole;
   // The op tells answers by their own targets, also where all tokens are predicted.
   const ColumnSpec& predicted = whole ? kNextColumn : kTargetColumn;
@@ -16,10 +17,10 @@ void AddPairLoss(const Tail& tail, PairLoss loss, bool trains) {
                                  tail.Column(kReferenceColumn), tail.Column(kDocumentStartColumn),
                                  tail.Column(kSampleStartColumn)};
   const PreferenceSettings& settings = tail.settings.tasks.*tail.rule.pair_settings;
-  Attributes attributes = {{"kind", std::string(loss.kind)}, {"beta", settings.beta}};
+  Attributes attributes = {{"kind", std::string(loss.name)}, {"beta", settings.beta}};
   if (settings.gamma != 0) attributes.Set("gamma", settings.gamma);
   if (settings.label_smoothing != 0) attributes.Set("smoothing", settings.label_smoothing);
-  if (loss.odds) attributes.Set("odds", int64_t{1});
+  if (loss.of_odds) attributes.Set("odds", int64_t{1});
   const bool nll = settings.nll_weight != 0;
   if (nll) {
     inputs.push_back(tail.Column(kNllScaleColumn));
@@ -32,7 +33,7 @@ void AddPairLoss(const Tail& tail, PairLoss loss, bool trains) {
   constexpr size_t kOfAll = 6;
   for (size_t k = 1; k < outputs.size(); ++k) {
     Value& value = tail.f.graph().value(outputs[k]);
-    value.name = kPairOutputs[k < kOfAll || nll || !loss.odds ? k : k + 1];
+    value.name = kPairOutputs[k < kOfAll || nll || !loss.of_odds ? k : k + 1];
     value.role = Role::kOutput;
   }
   if (!trains) return;

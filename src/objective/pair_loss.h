@@ -1,5 +1,5 @@
-// PairLoss: what the methods that learn from two answers to one prompt share: the parts of their samples, their columns
-// and reports, and the tails of their graphs, around one op (preference).
+// pair_loss: what the methods that learn from two answers to one prompt share: the parts of their samples, their
+// columns and reports, and the tails of their graphs, around one op (preference).
 #pragma once
 
 #include <array>
@@ -48,13 +48,8 @@ constexpr ObjectiveRule PairRuleWithNll(ObjectiveRule rule) {
   return rule;
 }
 
-struct PairLoss {
-  const char* kind;   // of the op; numbers come from the rule's own settings
-  bool odds = false;  // the op reports odds, too
-};
-
-// `trains`: with the root whose gradient is that of the loss, a cross-entropy with the op's weights.
-// REQUIRES: the rule has pair_settings.
-void AddPairLoss(const Tail& tail, PairLoss loss, bool trains);
+// `kind`: of the op; its numbers come from the rule's own settings. `trains`: with the root whose gradient is that of
+// the loss, a cross-entropy with the op's weights. REQUIRES: the rule has pair_settings.
+void AddPairLoss(const Tail& tail, PreferenceKind kind, bool trains);
 
 }  // namespace temper

@@ -8,11 +8,11 @@ namespace temper {
 namespace {
 
 void EvaluateSimpo(const Tail& tail) {
-  AddPairLoss(tail, {"simpo"}, /*trains=*/false);
+  AddPairLoss(tail, PreferenceKind::kSimpo, /*trains=*/false);
 }
 
 void TrainSimpo(const Tail& tail) {
-  AddPairLoss(tail, {"simpo"}, /*trains=*/true);
+  AddPairLoss(tail, PreferenceKind::kSimpo, /*trains=*/true);
 }
 
 constexpr std::array<ObjectiveGraph, 2> kSimpoGraphs = {

@@ -31,9 +31,7 @@ namespace {
 bool AreTokens(Env& env, const std::vector<DataInput>& inputs) {
   return std::all_of(inputs.begin(), inputs.end(), [&](const DataInput& input) {
     if (KindOfDataFile(input.path) == DataFileKind::kText) return false;
-    const bool has_tokens =
-        input.use == RowUse::kAnswers || input.use == RowUse::kLabels || input.use == RowUse::kSequences;
-    if (!has_tokens) return false;
+    if (!FactsOf(input.use).may_be_tokens) return false;
     const auto rows = RecordReader::Open(env, input.path, input.reading, input.use);
     return rows.ok() && (*rows)->format() == RecordFormat::kTokens;
   });
@@ -75,7 +73,8 @@ Result<Dataset> WithKnownLabels(Dataset dataset, const OpenedModel& model) {
 // Of the request, with the tokens written to a file or found in one.
 Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& request, TokenFile* kept) {
   RunData data;
-  const bool by_template = request.use == RowUse::kFields;
+  const RowFacts& rows = FactsOf(request.use);
+  const bool by_template = rows.by_template;
   std::optional<Template> row_template;
   if (by_template) {
     TEMPER_ASSIGN_OR_RETURN(row_template, ReadRowTemplate(env, request.row_template));
@@ -86,7 +85,8 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
   TEMPER_ASSIGN_OR_RETURN(data.chat_template, model.LoadChatTemplate(data.tokenizer.get()));
   const int64_t vocab = model.model().facts().vocab;
   const std::optional<ClassHead>& head = model.class_head();
-  TEMPER_CHECK(request.use != RowUse::kLabels || head) << "labels without classes";
+  const bool has_labels = rows.gives == Section::kLabel;
+  TEMPER_CHECK(!has_labels || head) << "labels without classes";
   if (data.tokenizer->vocab_size() > vocab) {
     LogWarning(
         fmt::format("{}: the tokenizer has {} tokens, but the model has embeddings for {}: rows with other tokens "
@@ -99,8 +99,7 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
   TEMPER_ASSIGN_OR_RETURN(const ChatContext context,
                           ChatContext::Create(request.template_date, request.chat_template_kwargs));
   ChatOptions chat = context.options();
-  chat.one_text = request.reasoning_turns == ReasoningTurns::kLast || request.use == RowUse::kPairs ||
-                  request.use == RowUse::kRated;
+  chat.one_text = request.reasoning_turns == ReasoningTurns::kLast || rows.one_text;
   std::optional<TransferProgress> progress;  // since tokenizing began
   const DatasetOptions options{
       .tokenize = {.max_seq_len = request.max_seq_len,
@@ -110,11 +109,8 @@ Result<RunData> Load(Env& env, const OpenedModel& model, const DataRequest& requ
                    .row_template = row_template ? &*row_template : nullptr,
                    .chat = chat,
                    .long_rows = request.long_rows,
-                   .whole = request.use == RowUse::kLabels || request.use == RowUse::kSequences ||
-                            request.use == RowUse::kRanked,
-                   .ranked = request.use == RowUse::kRanked,
-                   .classes = request.use == RowUse::kLabels ? &head->classes : nullptr,
-                   .rated = request.use == RowUse::kRated,
+                   .use = request.use,
+                   .classes = has_labels ? &head->classes : nullptr,
                    .pad = head ? head->pad : std::nullopt,
                    .vocab_size = vocab},
       .skip_bad_rows = request.skip_bad_rows,

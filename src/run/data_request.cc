@@ -11,8 +11,8 @@
 namespace temper {
 
 RowUse RowUseOf(const ObjectiveRule& objective, const std::string& row_template) {
-  if (objective.rows == RowUse::kAnswers && !row_template.empty()) return RowUse::kFields;
-  return objective.rows;
+  const bool by_template = !row_template.empty() && FactsOf(objective.rows).no_row_template == nullptr;
+  return by_template ? RowUse::kFields : objective.rows;
 }
 
 RowUse RowUseOf(const RunConfig& config) {

@@ -44,7 +44,7 @@ bool AnySource(const DataSources& sources, const Has& has) {
 RowReading ReadingAsTrained(Env& env, const std::string& folder, const DataSources& sources, const RowReading& reading,
                             RowUse use) {
   const std::string path = JoinPath(folder, kRunConfigFile);
-  const std::optional<RunConfig> trained = use == RowUse::kFields ? std::nullopt : RunOf(env, path);
+  const std::optional<RunConfig> trained = FactsOf(use).by_template ? std::nullopt : RunOf(env, path);
   if (!trained) return reading;
   std::vector<RowReading> theirs = {trained->data.reading};
   for (const DataSources* files : {&trained->data.eval_data, &trained->data.data}) {
@@ -81,7 +81,9 @@ RowReading ReadingAsTrained(Env& env, const std::string& folder, const DataSourc
 std::string RowTemplateAsTrained(Env& env, const std::string& folder, const DataSources& sources,
                                  const RowReading& reading, RowUse use) {
   const std::string path = JoinPath(folder, kRunConfigFile);
-  const std::optional<RunConfig> trained = use == RowUse::kAnswers ? RunOf(env, path) : std::nullopt;
+  const RowFacts& rows = FactsOf(use);
+  const bool may_have = rows.no_row_template == nullptr && !rows.by_template;
+  const std::optional<RunConfig> trained = may_have ? RunOf(env, path) : std::nullopt;
   if (!trained || trained->data.row_template.empty() || CanRead(env, sources, reading, use)) return "";
   LogInfo(fmt::format("rows        by the row_template in {}", path));
   return trained->data.row_template;

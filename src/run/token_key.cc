@@ -32,15 +32,14 @@ Result<std::string> TokenKey(Env& env, const OpenedModel& model, const DataReque
     const std::string sources = chat_template->sources();
     key += fmt::format("template {}\n", ChecksumHex(std::as_bytes(std::span(sources))));
     if (!request.chat_template_kwargs.text.empty()) key += "kwargs " + request.chat_template_kwargs.text + "\n";
-    if (request.reasoning_turns == ReasoningTurns::kLast && request.use != RowUse::kPairs)
+    if (request.reasoning_turns == ReasoningTurns::kLast && !FactsOf(request.use).one_text)
       key += "reasoning of last turns\n";
     if (sources.find("strftime_now") != std::string::npos) key += "date " + request.template_date + "\n";
   }
   if (t.long_rows != LongRows::kSplit) key += fmt::format("long rows {}\n", static_cast<int>(t.long_rows));
-  if (request.use == RowUse::kPairs) key += "pairs\n";
-  if (t.rated) key += "rated\n";
-  if (t.whole) key += fmt::format("sequences, pad {}\n", t.pad ? fmt::format("{}", *t.pad) : "none");
-  if (t.ranked) key += "ranked\n";
+  const RowFacts& rows = FactsOf(request.use);
+  key += fmt::format("read for {}\n", rows.name);
+  if (rows.judged) key += fmt::format("pad {}\n", t.pad ? fmt::format("{}", *t.pad) : "none");
   if (t.classes != nullptr) key += "classes " + t.classes->ToJson() + "\n";
   if (t.row_template != nullptr) {
     const std::string& source = t.row_template->source();

@@ -4,11 +4,10 @@
 
 #include <algorithm>
 #include <map>
-#include <unordered_map>
 
-#include "base/env.h"
-#include "base/philox.h"
+#include "compile/layout/buffer_table.h"
 #include "compile/layout/layout.h"
+#include "compile/layout/segment_writer.h"
 #include "compile/layout/step_layout.h"
 #include "graph/update_rule.h"
 
@@ -37,225 +36,7 @@ Bytes& ClassOf(MemoryByClass& m, Role role) {
   return m.activations;
 }
 
-// Inputs and outputs have a buffer for each name and size: decoding steps differ in tokens. If the step is one
-// micro-batch, gradients are temporaries of its Program, `whole_step`, and have a buffer there. All else has one by
-// name.
-std::string BufferKey(const Value& root, const std::string& whole_step) {
-  const bool by_type = root.role == Role::kInput || root.role == Role::kOutput;
-  if (root.role == Role::kGradient && !whole_step.empty()) return root.name + " of " + whole_step;
-  return by_type ? root.name + " " + root.type.ToString() : root.name;
-}
-
-// The persistent region. Buffers of whole disk blocks come first, each aligned to a block, so that a checkpoint writes
-// them without a copy (WriteMode::kDirect); otherwise the order is that of first appearance.
-class BufferTable {
- public:
-  // `whole_step`: the name of the Program that is one micro-batch, and has this graph alone; else empty.
-  Status Add(const Graph& graph, const std::string& whole_step = "") {
-    const auto [of_graph, unknown] = of_.try_emplace(&graph);
-    if (!unknown) return OkStatus();
-    std::vector<size_t>& indices = of_graph->second.indices;
-    const std::vector<ValueId>& roots = of_graph->second.roots = RootsOf(graph);
-    indices.assign(roots.size(), kNoBuffer);
-    for (const ValueId id : roots) {
-      const auto at = static_cast<size_t>(id);
-      const Value& root = graph.value(id);
-      if (indices[at] != kNoBuffer || root.role == Role::kActivation) continue;
-      const auto [it, fresh] = index_.try_emplace(BufferKey(root, whole_step), buffers_.size());
-      if (fresh) {
-        buffers_.push_back({root.name, root.type, root.role, root.trainable, BaseOf(root.tier), root.shard});
-      }
-      indices[at] = it->second;
-      Buffer& known = buffers_[it->second];
-      known.trainable |= root.trainable;
-      if (!(known.type == root.type) || known.role != root.role || known.tier() != root.tier) {
-        return Corrupt(fmt::format("buffer {} is {} {} in {} memory in one graph and {} {} in {} memory in another",
-                                   root.name, known.type.ToString(), ToString(known.role), ToString(known.tier()),
-                                   root.type.ToString(), ToString(root.role), ToString(root.tier)));
-      }
-    }
-    return OkStatus();
-  }
-  // Puts the buffer among the temporaries of its tier, `offset`
-  // bytes from their beginning. REQUIRES: it is not there yet.
-  void MakeTransient(size_t index, Bytes offset) {
-    TEMPER_CHECK(!buffers_[index].transient) << buffers_[index].name << " has two offsets among temporaries";
-    buffers_[index].transient = true;
-    buffers_[index].offset += offset;
-  }
-  // Call once, after the last Add of an unknown graph. On the disk, the values that the run writes come first (one
-  // file), then frozen weights, which are read from the model's files.
-  void GiveOffsets() {
-    for (const bool whole : {true, false}) {
-      for (Buffer& buffer : buffers_) {
-        if (buffer.tier() == Tier::kDisk || buffer.transient) continue;
-        if ((buffer.type.bytes().v % kDirectBlock == 0) != whole) continue;
-        Bytes& end = end_[static_cast<size_t>(buffer.tier())];
-        buffer.offset += end;
-        end = AlignUp(end + buffer.type.bytes(), kAlignment);
-      }
-    }
-    Bytes next{};
-    for (const bool frozen : {false, true}) {
-      for (Buffer& buffer : buffers_) {
-        if (buffer.tier() != Tier::kDisk || IsFrozen(buffer) != frozen) continue;
-        buffer.offset += next;
-        end_[static_cast<size_t>(Tier::kDisk)] = next + buffer.type.bytes();
-        next = AlignUp(next + buffer.type.bytes(), kDirectBlock);
-      }
-    }
-    for (Buffer& buffer : buffers_) {
-      if (buffer.transient) buffer.offset += end(buffer.tier());
-    }
-  }
-
-  // REQUIRES: a graph that was added; likewise below.
-  const std::vector<ValueId>& RootsIn(const Graph& graph) const { return of_.at(&graph).roots; }
-  // REQUIRES: `root` is a persistent value that owns its address.
-  size_t IndexOf(const Graph& graph, ValueId root) const { return of_.at(&graph).indices[static_cast<size_t>(root)]; }
-  const Buffer& operator[](size_t index) const { return buffers_[index]; }
-  Bytes end(Tier tier) const { return end_[static_cast<size_t>(tier)]; }
-
-  // The buffers that the graphs use, in order.
-  std::vector<Buffer> UsedBy(const std::vector<const Graph*>& graphs) const {
-    std::vector<bool> used(buffers_.size(), false);
-    for (const Graph* graph : graphs) {
-      const OfGraph& of = of_.at(graph);
-      for (const Node& node : graph->nodes()) {
-        for (const auto* list : {&node.inputs, &node.outputs}) {
-          for (ValueId id : *list) {
-            const size_t index = of.indices[static_cast<size_t>(of.roots[static_cast<size_t>(id)])];
-            if (index != kNoBuffer) used[index] = true;
-          }
-        }
-      }
-    }
-    std::vector<Buffer> buffers;
-    for (size_t i = 0; i < used.size(); ++i) {
-      if (used[i]) buffers.push_back(buffers_[i]);
-    }
-    return buffers;
-  }
-
- private:
-  std::vector<Buffer> buffers_;
-  std::unordered_map<std::string, size_t> index_;
-  static constexpr size_t kNoBuffer = SIZE_MAX;
-  struct OfGraph {
-    std::vector<ValueId> roots;   // per value
-    std::vector<size_t> indices;  // per root of a persistent value: its buffer
-  };
-  std::map<const Graph*, OfGraph> of_;
-  std::array<Bytes, kNumTiers> end_ = {};
-};
-
-using PerTier = std::array<Bytes, kNumTiers>;
 constexpr Tier kTiers[] = {Tier::kDevice, Tier::kHost, Tier::kDisk};
-
-// The regions of one Program above the persistent ones, per tier.
-struct Regions {
-  PerTier temporaries;  // addresses of the temporaries
-  // For a pipeline: offsets of the first slots, and sizes of the slots.
-  std::array<SlotSizes, kNumTiers> slots, slot_sizes;
-
-  Bytes At(const Home& home, Tier tier, const Slots& slots_of_call) const {
-    const auto t = static_cast<size_t>(tier);
-    if (home.chunk < 0) return temporaries[t] + home.offset;
-    const auto chunk = static_cast<size_t>(home.chunk), kind = static_cast<size_t>(home.kind);
-    return slots[t][chunk][kind] + slot_sizes[t][chunk][kind] * slots_of_call[kind] + home.offset;
-  }
-};
-
-// Cuts graphs into segments at changes of (phase, block), shares segments of equal structure, and binds them.
-class SegmentWriter {
- public:
-  SegmentWriter(Program* program, const BufferTable& table) : program_(*program), table_(table) {}
-
-  // Binding indices that execute the nodes [begin, end) of `graph` once.
-  std::vector<int> Write(const Graph& graph, size_t begin, size_t end, const Layout& layout, const Regions& regions,
-                         const Slots& slots = {}) {
-    std::vector<int> bindings;
-    const auto& nodes = graph.nodes();
-    while (begin < end) {
-      size_t next = begin + 1;
-      while (next < end && nodes[next].phase == nodes[begin].phase && nodes[next].block == nodes[begin].block) ++next;
-      bindings.push_back(WriteSegment(graph, begin, next, layout, regions, slots));
-      begin = next;
-    }
-    return bindings;
-  }
-
- private:
-  int WriteSegment(const Graph& graph, size_t begin, size_t end, const Layout& layout, const Regions& regions,
-                   const Slots& slots) {
-    const auto offset_of = [&](ValueId root) {
-      return graph.value(root).role != Role::kActivation
-                 ? table_[table_.IndexOf(graph, root)].offset
-                 : regions.At(layout.home[static_cast<size_t>(root)], graph.value(root).tier, slots);
-    };
-    const std::vector<ValueId>& all_roots = table_.RootsIn(graph);
-    const Node& first = graph.nodes()[begin];
-    Segment segment{.phase = first.phase};
-    Binding binding{.block = first.block};
-    // Values that share an address are one operand.
-    operand_of_.resize(std::max(operand_of_.size(), static_cast<size_t>(graph.num_values())), -1);
-    std::vector<ValueId> roots;
-    const auto operand = [&](ValueId id) {
-      const ValueId root = all_roots[static_cast<size_t>(id)];
-      int& index = operand_of_[static_cast<size_t>(root)];
-      if (index < 0) {
-        index = static_cast<int>(roots.size());
-        roots.push_back(root);
-        segment.operands.push_back(graph.value(root).type);
-        binding.offsets.push_back(offset_of(root));
-      }
-      return index;
-    };
-    for (size_t i = begin; i < end; ++i) {
-      const Node& node = graph.nodes()[i];
-      Instruction instruction{.op = node.op, .attributes = node.attributes};
-      for (ValueId id : node.inputs) instruction.inputs.push_back(operand(id));
-      for (ValueId id : node.outputs) instruction.outputs.push_back(operand(id));
-      segment.instructions.push_back(std::move(instruction));
-      binding.rng_hashes.push_back(node.rng_name.empty() ? 0 : HashName(node.rng_name));
-      const std::optional<Bytes> scratch = layout.scratch[i];
-      binding.scratch.push_back(scratch ? regions.At({.offset = *scratch}, TierOf(graph, node), slots) : Bytes{});
-    }
-    for (const ValueId root : roots) operand_of_[static_cast<size_t>(root)] = -1;
-    std::vector<Tier> tiers;
-    for (const Bytes address : binding.offsets) tiers.push_back(TierOf(address));
-    binding.segment = FindEqual(segment, tiers);
-    if (binding.segment == static_cast<int>(program_.segments.size())) {
-      segment.name = fmt::format("{} {}", ToString(segment.phase), NameOfBlock(first.block));
-      program_.segments.push_back(std::move(segment));
-      tiers_.push_back(std::move(tiers));
-    }
-    program_.bindings.push_back(std::move(binding));
-    return static_cast<int>(program_.bindings.size()) - 1;
-  }
-
-  // The index of an equal segment with operands of the same types in
-  // the same tiers, or the number of segments. A step has about ten.
-  int FindEqual(const Segment& segment, const std::vector<Tier>& tiers) const {
-    const auto same = [](const Instruction& a, const Instruction& b) {
-      return a.op == b.op && a.inputs == b.inputs && a.outputs == b.outputs && a.attributes == b.attributes;
-    };
-    for (size_t k = program_.segments.size(); k-- > 0;) {  // it is mostly that of the block before
-      const Segment& known = program_.segments[k];
-      if (known.phase == segment.phase && known.operands == segment.operands && tiers_[k] == tiers &&
-          std::equal(known.instructions.begin(), known.instructions.end(), segment.instructions.begin(),
-                     segment.instructions.end(), same)) {
-        return static_cast<int>(k);
-      }
-    }
-    return static_cast<int>(program_.segments.size());
-  }
-
-  Program& program_;
-  const BufferTable& table_;
-  std::vector<std::vector<Tier>> tiers_;  // per segment: of its operands
-  std::vector<int> operand_of_;           // per root, of the segment at hand; -1: none yet
-};
 
 // Combines the layouts of all graphs.
 class Placer {
@@ -268,11 +49,11 @@ class Placer {
     for (const ProgramPlan& plan : plans_) {
       if (plan.before != nullptr) TEMPER_RETURN_IF_ERROR(Add(*plan.before, {}, &reach_));
       if (plan.pipeline) {
-        PerTier span = {};
+        BytesPerTier span = {};
         for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
           TEMPER_RETURN_IF_ERROR(Add(graph->graph, graph->parts, &span));
         }
-        const PerTier kept = PlaceSlots(plan, {}).second;
+        const BytesPerTier kept = PlaceSlots(plan, {}).second;
         for (size_t t = 0; t < kNumTiers; ++t) reach_[t] = std::max(reach_[t], kept[t] + span[t]);
       }
       if (IsWholeStep(plan)) {
@@ -319,7 +100,7 @@ class Placer {
     return OkStatus();
   }
   // For a graph beside others that span so much.
-  PackingGoals GoalsBeside(const PerTier& span) const {
+  PackingGoals GoalsBeside(const BytesPerTier& span) const {
     PackingGoals goals;
     for (size_t t = 0; t < kNumTiers; ++t) {
       goals[t].enough = std::max(span[t], room_[t].value_or(Bytes{}));
@@ -328,7 +109,7 @@ class Placer {
     return goals;
   }
 
-  Status Add(const Graph& graph, const std::vector<PipelinePart>& parts, PerTier* span) {
+  Status Add(const Graph& graph, const std::vector<PipelinePart>& parts, BytesPerTier* span) {
     TEMPER_RETURN_IF_ERROR(table_.Add(graph));
     const auto [it, fresh] = layouts_.try_emplace(&graph);
     if (fresh) it->second = LayOut(graph, parts, threads_, GoalsBeside(*span));
@@ -367,7 +148,7 @@ class Placer {
 
   // The slots of a pipeline, starting at `begin`, and their end: one per micro-batch in flight, each large enough for
   // any of the plan's graphs.
-  std::pair<Regions, PerTier> PlaceSlots(const ProgramPlan& plan, PerTier begin) const {
+  std::pair<Regions, BytesPerTier> PlaceSlots(const ProgramPlan& plan, BytesPerTier begin) const {
     Regions regions;
     const std::vector<Slots>& counts = plan.pipeline->calls.slots;
     for (size_t t = 0; t < kNumTiers; ++t) {
@@ -442,8 +223,8 @@ class Placer {
   }
 
   // The end of the buffers in each tier, where temporaries or slots begin.
-  PerTier EndsOfBuffers() const {
-    PerTier ends = {};
+  BytesPerTier EndsOfBuffers() const {
+    BytesPerTier ends = {};
     for (const Tier tier : kTiers) ends[static_cast<size_t>(tier)] = BaseOf(tier) + table_.end(tier);
     return ends;
   }
@@ -453,9 +234,9 @@ class Placer {
   }
 
   void NotePeaks(const ProgramPlan& plan, Program* program) const {
-    PerTier peak_live = {};
+    BytesPerTier peak_live = {};
     if (plan.pipeline) {
-      const PerTier slots = PlaceSlots(plan, {}).second;
+      const BytesPerTier slots = PlaceSlots(plan, {}).second;
       for (const PipelinedGraph* graph : GraphsOf(*plan.pipeline)) {
         NotePeak(graph->graph, layouts_.at(&graph->graph), slots, program, &peak_live);
       }
@@ -466,8 +247,8 @@ class Placer {
   }
 
   // `kept`: bytes of slots, which exist for the whole run of a pipeline.
-  static void NotePeak(const Graph& graph, const Layout& layout, const PerTier& kept, Program* program,
-                       PerTier* peak_live) {
+  static void NotePeak(const Graph& graph, const Layout& layout, const BytesPerTier& kept, Program* program,
+                       BytesPerTier* peak_live) {
     for (const Tier tier : kTiers) {
       const TierLayout& here = layout.in(tier);
       const Bytes slots = kept[static_cast<size_t>(tier)];
@@ -534,7 +315,7 @@ class Placer {
   std::map<const Graph*, Layout> layouts_;
   bool knows_room_ = false;                           // and all offsets of the table
   std::array<std::optional<Bytes>, kNumTiers> room_;  // for temporaries; nullopt: no limit is known
-  PerTier reach_ = {};                                // end of slots and temporaries over all Programs
+  BytesPerTier reach_ = {};                           // end of slots and temporaries over all Programs
 };
 
 }  // namespace

@@ -292,7 +292,7 @@ TEST(DecideGradSync, ComparesWithTheBytesOfTheOptimizersStates) {
       if (value.role != Role::kWeight || !value.trainable) continue;
       // Each use of the table is gathered anew.
       whole += TensorType{DType::kF32, value.shard->global}.bytes() * (value.name == "table" ? 2 : 1);
-      value.update = rule->others() != nullptr && value.type.shape.rank() < 2 ? 1 : 0;
+      value.update_group = rule->others() != nullptr && value.type.shape.rank() < 2 ? 1 : 0;
     }
     Bytes kept;
     const Graph built = BuildUpdate(part, update, mesh);

@@ -83,7 +83,7 @@ void AssignUpdateGroups(const RunConfig::Optimizer& optimizer, Graph* forward, U
     if (own == all) continue;
     const auto at = std::find(spec->groups.begin(), spec->groups.end(), own) - spec->groups.begin();
     if (at == std::ssize(spec->groups)) spec->groups.push_back(own);
-    value.update = static_cast<int>(at) + 1;
+    value.update_group = static_cast<int>(at) + 1;
   }
 }
 

@@ -12,8 +12,8 @@
 
 namespace temper {
 
-// Sets Value::update of the trained values of `forward`, and `spec`'s groups. Nothing changes for a run without groups.
-// REQUIRES: `optimizer` is resolved; `forward` is not yet split over ranks.
+// Sets Value::update_group of the trained values of `forward`, and `spec`'s groups. Nothing changes for a run without
+// groups. REQUIRES: `optimizer` is resolved; `forward` is not yet split over ranks.
 void AssignUpdateGroups(const RunConfig::Optimizer& optimizer, Graph* forward, UpdateSpec* spec);
 
 // A line for each name of a group that decides nothing, most often a mistyped one.

@@ -162,7 +162,7 @@ class UpdateBuilder {
     const ValueId own = build_.Source(weight.name, weight.type, weight.role);
     graph_.value(own).trainable = true;
     graph_.value(own).decays = weight.decays;
-    graph_.value(own).update = weight.update;
+    graph_.value(own).update_group = weight.update_group;
     graph_.value(own).shard = weight.shard;
     const Shape& shape = weight.type.shape;
     const ValueId master = has_master ? State(MasterName(weight.name), {DType::kF32, shape}, weight) : own;

@@ -26,14 +26,15 @@ struct UpdateSpec {
   Attributes settings_of_others = {};  // of rule->others(), if there is one
   double weight_decay = 0;             // of values that decay (Value::decays)
   double max_norm = 1.0;               // 0: no clipping
-  // That of a value is groups[Value::update - 1]; Value::update 0 takes what is above. The table is here and not in the
-  // graph, because passes make graphs anew.
+  // That of a value is groups[Value::update_group - 1]; of group 0 it takes what is above. The table is here and not in
+  // the graph, because passes make graphs anew.
   std::vector<UpdateGroup> groups = {};
 
   UpdateGroup Of(const Value& value) const {
-    if (value.update == 0) return {.weight_decay = weight_decay};
-    TEMPER_CHECK(static_cast<size_t>(value.update) <= groups.size()) << value.name << " is of group " << value.update;
-    return groups[static_cast<size_t>(value.update) - 1];
+    if (value.update_group == 0) return {.weight_decay = weight_decay};
+    TEMPER_CHECK(static_cast<size_t>(value.update_group) <= groups.size())
+        << value.name << " is of group " << value.update_group;
+    return groups[static_cast<size_t>(value.update_group) - 1];
   }
   const UpdateRule& RuleOf(const UpdateGroup& group) const { return group.of_the_others ? *rule->others() : *rule; }
   const Attributes& SettingsOf(const UpdateGroup& group) const {

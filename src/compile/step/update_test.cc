@@ -35,7 +35,7 @@ TEST(BuildUpdate, DecaysValuesMarkedToDecay) {
     if (const UpdateRule* const others = rule->others()) {
       spec.settings_of_others = others->Settings();
       spec.groups = {{.weight_decay = 0.1, .of_the_others = true}};
-      for (const char* vector : {"vector", "scaled"}) net.value(net.FindSource(vector)).update = 1;
+      for (const char* vector : {"vector", "scaled"}) net.value(net.FindSource(vector)).update_group = 1;
     }
     const Graph update = BuildUpdate(net, spec, Mesh());
     ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
@@ -51,8 +51,8 @@ TEST(BuildUpdate, DecaysValuesMarkedToDecay) {
 
 TEST(BuildUpdate, GroupsHaveRatesAndDecaysOfTheirOwn) {
   Graph net = Net(DType::kBF16);
-  net.value(net.FindSource("matrix")).update = 2;
-  net.value(net.FindSource("vector")).update = 1;
+  net.value(net.FindSource("matrix")).update_group = 2;
+  net.value(net.FindSource("vector")).update_group = 1;
   const UpdateSpec spec{.weight_decay = 0.1, .groups = {{.lr_factor = 4}, {.lr_factor = 0.5, .weight_decay = 0.3}}};
   std::map<std::string, std::pair<double, double>> found;
   const Graph update = BuildUpdate(net, spec, Mesh());

@@ -411,64 +411,56 @@ std::vector<MeasuredCase> Measured(DType dtype) {
   return cases;
 }
 
+// What all that work on the head's logits have alike.
+constexpr OpRule LogitsRule(Result<Types> (*infer)(const Types&, const Attributes&),
+                            std::span<const AttributeSpec> attributes, const FlowRule* flow) {
+  return {.kind = OpKind::kProduct,
+          .attributes = attributes,
+          .infer = infer,
+          .shard = ShardOperands,
+          .flow = flow,
+          .cost = LossCost,
+          .workspace = Workspace,
+          .on_logits = true,
+          .product = DimsOf,
+          .packed = {.input = 1, .layout = ElementLayout::kColumnPairs, .times = ChunksOf},
+          .recompute = RecomputeCost::kExpensive,
+          .moved_again = MovedAgain};
+}
+
+// And those with a loss to train by.
+constexpr OpRule LossRule(OpRule rule) {
+  rule.gradient = Gradient;
+  rule.only_root = true;
+  rule.overwrites = Overwrites;
+  rule.packed.gradient = "grad_x";
+  rule.packed.of_gradient = "w_of_d_x";
+  rule.model_work = AddModelWork;
+  return rule;
+}
+
+constexpr OpRule CrossEntropy() {
+  OpRule rule = LossRule(LogitsRule(Infer, kAttributes, &kLossFlow));
+  rule.moved_before = DequantisedBytes;
+  rule.measured = Measured;
+  return rule;
+}
+constexpr OpRule Distillation() {
+  OpRule rule = LossRule(LogitsRule(InferDistillation, kDistillationAttributes, &kDistillationFlow));
+  rule.measured_as = Op::kLinearCrossEntropy;
+  return rule;
+}
+constexpr OpRule Logprob() {
+  OpRule rule = LogitsRule(InferLogprob, kLogprobAttributes, &kLogprobFlow);
+  rule.moved_before = DequantisedBytes;
+  rule.measured_as = Op::kLinearCrossEntropy;
+  return rule;
+}
+
 }  // namespace
 
-const OpRule kLinearCrossEntropyRule = {.kind = OpKind::kProduct,
-                                        .attributes = kAttributes,
-                                        .infer = Infer,
-                                        .gradient = Gradient,
-                                        .only_root = true,
-                                        .shard = ShardOperands,
-                                        .flow = &kLossFlow,
-                                        .cost = LossCost,
-                                        .workspace = Workspace,
-                                        .overwrites = Overwrites,
-                                        .on_logits = true,
-                                        .product = DimsOf,
-                                        .packed = {.input = 1,
-                                                   .layout = ElementLayout::kColumnPairs,
-                                                   .gradient = "grad_x",
-                                                   .of_gradient = "w_of_d_x",
-                                                   .times = ChunksOf},
-                                        .recompute = RecomputeCost::kExpensive,
-                                        .model_work = AddModelWork,
-                                        .moved_again = MovedAgain,
-                                        .moved_before = DequantisedBytes,
-                                        .measured = Measured};
-const OpRule kLinearDistillationRule = {.kind = OpKind::kProduct,
-                                        .attributes = kDistillationAttributes,
-                                        .infer = InferDistillation,
-                                        .gradient = Gradient,
-                                        .only_root = true,
-                                        .shard = ShardOperands,
-                                        .flow = &kDistillationFlow,
-                                        .cost = LossCost,
-                                        .workspace = Workspace,
-                                        .overwrites = Overwrites,
-                                        .on_logits = true,
-                                        .product = DimsOf,
-                                        .packed = {.input = 1,
-                                                   .layout = ElementLayout::kColumnPairs,
-                                                   .gradient = "grad_x",
-                                                   .of_gradient = "w_of_d_x",
-                                                   .times = ChunksOf},
-                                        .recompute = RecomputeCost::kExpensive,
-                                        .model_work = AddModelWork,
-                                        .moved_again = MovedAgain,
-                                        .measured_as = Op::kLinearCrossEntropy};
-const OpRule kTokenLogprobRule = {.kind = OpKind::kProduct,
-                                  .attributes = kLogprobAttributes,
-                                  .infer = InferLogprob,
-                                  .shard = ShardOperands,
-                                  .flow = &kLogprobFlow,
-                                  .cost = LossCost,
-                                  .workspace = Workspace,
-                                  .on_logits = true,
-                                  .product = DimsOf,
-                                  .packed = {.input = 1, .layout = ElementLayout::kColumnPairs, .times = ChunksOf},
-                                  .recompute = RecomputeCost::kExpensive,
-                                  .moved_again = MovedAgain,
-                                  .moved_before = DequantisedBytes,
-                                  .measured_as = Op::kLinearCrossEntropy};
+constinit const OpRule kLinearCrossEntropyRule = CrossEntropy();
+constinit const OpRule kLinearDistillationRule = Distillation();
+constinit const OpRule kTokenLogprobRule = Logprob();
 
 }  // namespace temper

@@ -20,20 +20,12 @@
 // weight_T = -d loss / d logprob_T, so that the cross-entropy of all tokens with these weights has the gradient of the
 // loss: the op itself has none. A reward is b (s - r), of simpo and orpo b s / count, as TRL's trainers report it. Sums
 // are rounded to f32, as the reference's are, so that z of an unchanged model is 0.
-#include <fmt/core.h>
-
-#include <algorithm>
-#include <array>
-#include <string>
-
+#include "graph/ops/preference_kind.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
 
 namespace temper {
 namespace {
-
-constexpr std::array<std::string_view, 7> kKinds = {"sigmoid",      "hinge", "ipo", "robust",
-                                                    "sigmoid_norm", "simpo", "orpo"};
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
   const size_t nll = a.Flag("nll") ? 1 : 0;
@@ -42,8 +34,8 @@ Result<Types> Infer(const Types& in, const Attributes& a) {
   const int64_t T = vectors ? in[0].shape[0] : 0;
   if (!vectors || !IsIndex(in[1], T) || !(in[2] == TensorType{DType::kF32, {T}}) || !IsIndex(in[3], T) ||
       !IsIndex(in[4], T) || (nll == 1 && !(in[5] == TensorType{DType::kF32, {T}})) ||
-      std::find(kKinds.begin(), kKinds.end(), a.String("kind")) == kKinds.end() || !(a.Double("beta") > 0) ||
-      !(a.DoubleOr("smoothing", 0) >= 0) || !(a.DoubleOr("smoothing", 0) < 0.5)) {
+      FindPreference(a.String("kind")) == nullptr || !(a.Double("beta") > 0) || !(a.DoubleOr("smoothing", 0) >= 0) ||
+      !(a.DoubleOr("smoothing", 0) < 0.5)) {
     return BadOperands(
         Op::kPreference,
         "(logprob_T, target_T, reference_T f32, document_start_T, sample_start_T, [nll_scale_T f32]), a known kind, "

@@ -5,19 +5,18 @@
 
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/pointwise/range_kernel.h"
+#include "graph/ops/preference_kind.h"
 
 namespace temper {
 namespace {
 
-enum class Kind { kSigmoid, kHinge, kIpo, kRobust, kSimpo, kOrpo };
+using Kind = PreferenceKind;
 
 struct Terms {
-  Kind kind;
-  bool means;  // over the tokens of an answer, not sums
+  const PreferenceFacts& facts;
   double beta, smoothing, gamma;
   bool nll, whole, odds;
   double nll_weight;
-  bool rewards_are_means() const { return kind == Kind::kSimpo || kind == Kind::kOrpo; }
 };
 
 // log(1 + exp(x))
@@ -36,8 +35,9 @@ double LogOneMinusExp(double x) {
 // The loss of a pair whose answers differ by z (kOrpo: by the log of their odds), and its derivative.
 std::pair<double, double> LossOf(const Terms& terms, double z) {
   const double x = terms.beta * z, e = terms.smoothing;
-  switch (terms.kind) {
+  switch (terms.facts.kind) {
     case Kind::kSigmoid:
+    case Kind::kSigmoidNorm:
       return {SoftPlus(-x), -terms.beta / (1 + std::exp(x))};
     case Kind::kRobust:
       return {((1 - e) * SoftPlus(-x) - e * SoftPlus(x)) / (1 - 2 * e),
@@ -106,18 +106,18 @@ class Pairs {
   }
 
   double ScaleOf(const Answer& answer) const {
-    return terms_.means ? 1 / static_cast<double>(std::max<int64_t>(answer.count, 1)) : 1;
+    return terms_.facts.of_means ? 1 / static_cast<double>(std::max<int64_t>(answer.count, 1)) : 1;
   }
 
   void Write(const Answer& chosen, const Answer& rejected) const {
     double of_chosen = ScaleOf(chosen), of_rejected = ScaleOf(rejected);
     double better = chosen.logprob - reference_[chosen.begin], worse = rejected.logprob - reference_[rejected.begin];
     double z = better * of_chosen - worse * of_rejected;
-    if (terms_.rewards_are_means()) {
+    if (terms_.facts.rewards_means) {
       better *= of_chosen;
       worse *= of_rejected;
     }
-    if (terms_.kind == Kind::kOrpo) {
+    if (terms_.facts.of_odds) {
       better = std::min(better, kCertain);
       worse = std::min(worse, kCertain);
       z = better - worse;
@@ -177,14 +177,7 @@ class Pairs {
 
 std::unique_ptr<Kernel> MakePreference(const KernelSpec& spec, Isa) {
   if (spec.inputs[0].dtype != DType::kF32) return nullptr;
-  const std::string kind = spec.attributes.String("kind");
-  const Terms terms{.kind = kind == "hinge"    ? Kind::kHinge
-                            : kind == "ipo"    ? Kind::kIpo
-                            : kind == "robust" ? Kind::kRobust
-                            : kind == "simpo"  ? Kind::kSimpo
-                            : kind == "orpo"   ? Kind::kOrpo
-                                               : Kind::kSigmoid,
-                    .means = kind == "ipo" || kind == "sigmoid_norm" || kind == "simpo" || kind == "orpo",
+  const Terms terms{.facts = *FindPreference(spec.attributes.String("kind")),
                     .beta = spec.attributes.Double("beta"),
                     .smoothing = spec.attributes.DoubleOr("smoothing", 0),
                     .gamma = spec.attributes.DoubleOr("gamma", 0),

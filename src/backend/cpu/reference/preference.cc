@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "backend/cpu/reference/call.h"
+#include "graph/ops/preference_kind.h"
 
 namespace temper::reference {
 namespace {
@@ -26,12 +27,12 @@ struct Answer {
 Status Preference(const Call& call) {
   const Operand logprob = call.In(0), target = call.In(1), reference = call.In(2), document = call.In(3),
                 sample = call.In(4);
-  const std::string kind = call.attributes().String("kind");
+  const PreferenceFacts& facts = *FindPreference(call.attributes().String("kind"));
+  using Kind = PreferenceKind;
   const Attributes& attributes = call.attributes();
   const double beta = attributes.Double("beta"), smoothing = attributes.DoubleOr("smoothing", 0),
                gamma = attributes.DoubleOr("gamma", 0), nll_weight = attributes.DoubleOr("nll_weight", 0);
   const bool nll = attributes.Flag("nll"), whole = attributes.Flag("whole"), odds = attributes.Flag("odds");
-  const bool of_means = kind == "simpo" || kind == "orpo";  // rewards, too
   // Of a chosen answer's token.
   const auto counts_toward_nll = [&](int64_t i) {
     const bool last = i + 1 == target.elements() || document.Int(i + 1) != document.Int(i);
@@ -58,11 +59,11 @@ Status Preference(const Call& call) {
     }
     double ratios[2], per_token[2] = {1, 1}, z = 0;
     for (int k = 0; k < 2; ++k) {
-      if (kind == "ipo" || kind == "sigmoid_norm" || of_means) per_token[k] = 1 / std::max(answers[k].count, 1.0);
+      if (facts.of_means) per_token[k] = 1 / std::max(answers[k].count, 1.0);
       ratios[k] = answers[k].logprob - answers[k].reference;
       double of_answer = ratios[k] * per_token[k];
-      if (of_means) ratios[k] = of_answer;
-      if (kind == "orpo") {
+      if (facts.rewards_means) ratios[k] = of_answer;
+      if (facts.of_odds) {
         of_answer = ratios[k] = std::min(of_answer, -0x1p-24);  // odds of certain answers are infinite
         const double p = std::exp(of_answer);
         of_answer -= std::log(-std::expm1(of_answer));
@@ -71,21 +72,21 @@ Status Preference(const Call& call) {
       z += (k == 0 ? 1 : -1) * of_answer;
     }
     double loss = 0, slope = 0;  // d loss / d z
-    if (kind == "hinge") {
+    if (facts.kind == Kind::kHinge) {
       loss = beta * z >= 1 ? 0 : 1 - beta * z;  // of NaN: NaN
       slope = beta * z >= 1 ? 0 : -beta;
-    } else if (kind == "ipo") {
+    } else if (facts.kind == Kind::kIpo) {
       const double off = z - 1 / (2 * beta);
       loss = off * off;
       slope = 2 * off;
-    } else if (kind == "robust") {
+    } else if (facts.kind == Kind::kRobust) {
       loss = (-(1 - smoothing) * LogSigmoid(beta * z) + smoothing * LogSigmoid(-beta * z)) / (1 - 2 * smoothing);
       slope = -beta * ((1 - smoothing) * SigmoidOf(-beta * z) + smoothing * SigmoidOf(beta * z)) / (1 - 2 * smoothing);
-    } else if (kind == "simpo") {
+    } else if (facts.kind == Kind::kSimpo) {
       const double y = beta * z - gamma;
       loss = -(1 - smoothing) * LogSigmoid(y) - smoothing * LogSigmoid(-y);
       slope = -beta * ((1 - smoothing) * SigmoidOf(-y) - smoothing * SigmoidOf(y));
-    } else if (kind == "orpo") {
+    } else if (facts.kind == Kind::kOrpo) {
       loss = -beta * LogSigmoid(z);
       slope = -beta * SigmoidOf(-z);
     } else {
