@@ -3,8 +3,9 @@
 
     processor_time.py build [--share 0.1] [--seed N] [--targets "all temper_cuda"] FOLDER...
         What building the targets in each folder costs with nothing cached, estimated from a share of its compiler
-        calls: the calls of a kind in the order of their sources' sizes, every n-th one from a random first one. Calls of
-        all folders run in a random order, one at a time. Precompiled headers must be built before; links are not counted.
+        calls: of each kind, in the order of their sources' sizes, every n-th one from a random first one. Calls of all
+        folders run in a random order, one at a time, so an interrupted run is a smaller sample. Precompiled headers must
+        be built before (ninja ...gch); they and links are not counted.
     processor_time.py tests FOLDER [CTEST OPTION...]
         Each test that `ctest CTEST OPTION...` chooses, one at a time, and their sum; tests that fail are named.
 """
@@ -13,7 +14,6 @@ import json
 import os
 import random
 import re
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -66,49 +66,57 @@ def compiler_calls(folder, targets):
 def run_call(folder, command, out):
     command = re.sub(r" -o \S+", f" -o {out}.o", command)
     command = re.sub(r" -MF \S+", f" -MF {out}.d", command)
-    environment = dict(os.environ, CCACHE_DISABLE="1")
-    code, seconds = processor_seconds(["sh", "-c", "exec " + command if "&&" not in command else command], folder, environment)
+    command = command.split(" && ")[0]  # what follows transforms the list of headers
+    code, seconds = processor_seconds(["sh", "-c", "exec " + command], folder, dict(os.environ, CCACHE_DISABLE="1"))
     if code:
         print(f"{folder}: exit code {code}: {command}", file=sys.stderr)
     return seconds
 
 
+def estimate(taken, sizes):
+    """Seconds of all calls and their standard error: a line through (bytes, seconds) of those that were taken."""
+    n = len(taken)
+    mean_bytes = sum(bytes_ for bytes_, _ in taken) / n
+    mean = sum(seconds for _, seconds in taken) / n
+    square = sum((bytes_ - mean_bytes) ** 2 for bytes_, _ in taken)
+    slope = sum((bytes_ - mean_bytes) * (seconds - mean) for bytes_, seconds in taken) / square if square else 0
+    rest = sum((seconds - mean - slope * (bytes_ - mean_bytes)) ** 2 for bytes_, seconds in taken)
+    total = len(sizes) * (mean + slope * (sum(sizes) / len(sizes) - mean_bytes))
+    return total, len(sizes) * (rest / max(n - 2, 1) / n) ** 0.5
+
+
 def build(arguments):
     dice = random.Random(arguments.seed)
-    sampled = []  # (folder, kind, source, command)
-    calls = {}
-    for folder in arguments.folders:
-        calls[folder] = compiler_calls(folder, arguments.targets.split())
-        for name, of_kind in calls[folder].items():
+    calls = {folder: compiler_calls(folder, arguments.targets.split()) for folder in arguments.folders}
+    sampled = []  # (folder, kind, bytes, source, command)
+    for folder, kinds in calls.items():
+        for name, of_kind in kinds.items():
             of_kind.sort()
-            step = 1 / arguments.share
-            at = dice.random() * step
+            at = dice.random() / arguments.share
             while at < len(of_kind):
-                sampled.append((folder, name, *of_kind[int(at)][1:]))
-                at += step
+                sampled.append((folder, name, *of_kind[int(at)]))
+                at += 1 / arguments.share
     dice.shuffle(sampled)
-    seconds = {}
-    with tempfile.TemporaryDirectory() as scratch:
-        for folder, name, source, command in sampled:
-            taken = run_call(folder, command, os.path.join(scratch, "object"))
-            seconds.setdefault((folder, name), []).append((taken, source))
-            if arguments.each:
-                print(f"{taken:8.2f} s  {folder} {source}", flush=True)
-    for folder in arguments.folders:
+    taken = {}
+    try:
+        with tempfile.TemporaryDirectory() as scratch:
+            for folder, name, bytes_, source, command in sampled:
+                seconds = run_call(folder, command, os.path.join(scratch, "object"))
+                taken.setdefault((folder, name), []).append((bytes_, seconds))
+                if arguments.each:
+                    print(f"{seconds:8.2f} s  {folder} {source}", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted: what ran until now, in a random order, is a sample, too")
+    for folder, kinds in calls.items():
         total = variance = 0
-        for name in sorted(calls[folder]):
-            taken = [t for t, _ in seconds.get((folder, name), [])]
-            n, all_ = len(taken), len(calls[folder][name])
-            if not n:
-                print(f"{folder}: no call of {all_} of kind {name} was taken")
+        for name, of_kind in sorted(kinds.items()):
+            of_name = taken.get((folder, name), [])
+            if not of_name:
+                print(f"{folder}: {name}: none of {len(of_kind)} calls was taken, and the sum is without them")
                 continue
-            mean = sum(taken) / n
-            # In the order of the sizes: neighbours are alike, and their differences say how much chance there is.
-            ordered = [t for t, _ in sorted(seconds[(folder, name)], key=lambda pair: [s for _, s, _ in calls[folder][name]].index(pair[1]))]
-            spread = sum((a - b) ** 2 for a, b in zip(ordered, ordered[1:])) / 2 / max(n - 1, 1)
-            error = all_ * (spread / n * (1 - n / all_)) ** 0.5
-            print(f"{folder}: {name}: {mean * all_ / 60:.1f} +- {error / 60:.1f} minutes ({n} of {all_} calls)")
-            total += mean * all_
+            seconds, error = estimate(of_name, [bytes_ for bytes_, _, _ in of_kind])
+            print(f"{folder}: {name}: {seconds / 60:.1f} +- {error / 60:.1f} minutes ({len(of_name)} of {len(of_kind)} calls)")
+            total += seconds
             variance += error**2
         print(f"{folder}: {total / 60:.1f} +- {variance**0.5 / 60:.1f} minutes")
 
