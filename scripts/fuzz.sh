@@ -47,10 +47,12 @@ seeds() {
     parquet) copy "$1" '' tests/format/columnar/*.parquet ;;
     arrow) copy "$1" '' tests/format/columnar/*.arrow ;;
     yaml | run_options) copy "$1" '' examples/*.yaml ;;
-    tokenizer) # 0: tokenizer.json, 1: tokenizer.model, 3: tokenizer_config.json
+    tokenizer) # 0: tokenizer.json, 1: tokenizer.model, 3: tokenizer_config.json, 4: tiktoken's ranks, 5: spiece.model
       copy "$1" '\000' tests/tokenizer/*/tokenizer.json
       copy "$1" '\001' tests/tokenizer/*/tokenizer.model
       copy "$1" '\003' tests/tokenizer/*/tokenizer_config.json
+      copy "$1" '\004' tests/tokenizer/*/tiktoken.model
+      copy "$1" '\005' tests/tokenizer/*/spiece.model
       ;;
     records) # by the two lowest bits: JSON lines, a list, text, a table; any may be compressed
       copy "$1" '\360' examples/plain/pirate_eval.jsonl tests/data/dataset_goldens.json
