@@ -17,7 +17,7 @@ cmake --preset sanitize >/dev/null
 if [ "${1:-}" = --same ]; then
   cmake --build --preset inputs
   # So that the first, third, ... take as long as the others.
-  set -- tokenizer records yaml safetensors program jinja token_store parquet arrow torch_file
+  set -- tokenizer records yaml safetensors program jinja token_store parquet arrow torch_file gguf_file
   corpus=same
   # A timeout that is long enough for a busy machine.
   effort='-seed=1 -runs=10000 -timeout=120'
@@ -44,6 +44,7 @@ seeds() {
   case $1 in
     safetensors) copy "$1" '' tests/format/golden.safetensors tests/parity/goldens/adapters/*/*.safetensors ;;
     torch_file) copy "$1" '' tests/format/torch/*.bin ;;
+    gguf_file) copy "$1" '' tests/format/*.gguf ;;
     parquet) copy "$1" '' tests/format/columnar/*.parquet ;;
     arrow) copy "$1" '' tests/format/columnar/*.arrow ;;
     yaml | run_options) copy "$1" '' examples/*.yaml ;;
