@@ -1,7 +1,10 @@
 #include "run/gguf_folder.h"
 
 #include <fmt/core.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -105,15 +108,24 @@ std::string TypesOf(const GgufFile& file) {
   return text;
 }
 
+// Ranks and other runs may make the same folder at once: each writes one of its own, and the first gives it its name.
 Status WriteFolder(Env& env, const std::string& folder, const std::map<std::string, std::string>& files) {
-  TEMPER_RETURN_IF_ERROR(env.CreateFolders(folder));
-  for (const auto& [name, text] : files) {
-    if (name == kGgufMapFile) continue;
-    TEMPER_RETURN_IF_ERROR(CreateFolderFor(env, folder, name));
-    TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(env, JoinPath(folder, name), text));
-  }
-  // Last: a folder with it is whole.
-  return WriteTextFileAtomically(env, JoinPath(folder, kGgufMapFile), files.at(kGgufMapFile));
+  const std::string map = JoinPath(folder, kGgufMapFile);
+  const auto now = std::chrono::system_clock::now().time_since_epoch().count();
+  static std::atomic<int> made = 0;
+  const std::string own = fmt::format("{}.{}-{}-{}", folder, getpid(), now, made++);
+  const auto write = [&]() -> Status {
+    for (const auto& [name, text] : files) {
+      TEMPER_RETURN_IF_ERROR(env.CreateFolders(FolderOf(JoinPath(own, name))));
+      TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(env, JoinPath(own, name), text));
+    }
+    if (!env.IsFile(map)) TEMPER_RETURN_IF_ERROR(env.RemoveTree(folder));  // what somebody left of one
+    return env.Rename(own, folder);
+  };
+  const Status written = write();
+  if (written.ok()) return OkStatus();
+  (void)env.RemoveTree(own);
+  return env.IsFile(map) ? OkStatus() : written;
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/project_folder_for_test.h"
 #include "checkpoint/sliced_weights.h"
@@ -124,6 +125,29 @@ TEST_F(GgufFolder, TheSameFileHasOneFolderAndAnotherFileAnother) {
   ASSERT_FALSE(stale.ok());
   EXPECT_NE(stale.status().message().find("has changed"), std::string::npos) << stale.status().message();
   EXPECT_NE(*FolderOfGguf(PosixEnv(), file), *first);
+}
+
+TEST_F(GgufFolder, ManyAtOnceMakeOneFolder) {
+  const auto model = OpenModel(kModels + "llama_gqa_tied");
+  ASSERT_TRUE(model.ok());
+  const std::string file = Export(*model, "a", QuantMix::kF32);
+  std::vector<std::string> made(8);
+  std::vector<std::thread> threads;
+  for (std::string& one : made) {
+    threads.emplace_back([&] {
+      const auto folder = FolderOfGguf(PosixEnv(), file);
+      one = folder.ok() ? *folder : folder.status().message();
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& one : made) EXPECT_EQ(one, made[0]);
+  const auto all = PosixEnv().List(folder_ + "/cache/temper/gguf");
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(*all, std::vector<std::string>{std::string(BaseName(made[0]))});
+  // One that was damaged is made again.
+  ASSERT_TRUE(PosixEnv().RemoveFile(made[0] + "/gguf_weights.json").ok());
+  EXPECT_EQ(*FolderOfGguf(PosixEnv(), file), made[0]);
+  EXPECT_TRUE(PosixEnv().IsFile(made[0] + "/gguf_weights.json"));
 }
 
 // `change` is made to the description of a tiny Llama, whose file must then be refused with `words`.
