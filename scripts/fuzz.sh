@@ -17,7 +17,7 @@ cmake --preset sanitize >/dev/null
 if [ "${1:-}" = --same ]; then
   cmake --build --preset inputs
   # So that the first, third, ... take as long as the others.
-  set -- tokenizer records yaml safetensors program jinja token_store parquet arrow torch_file
+  set -- tokenizer records yaml safetensors program jinja token_store parquet arrow torch_file gguf_file
   corpus=same
   # A timeout that is long enough for a busy machine.
   effort='-seed=1 -runs=10000 -timeout=120'
@@ -44,13 +44,16 @@ seeds() {
   case $1 in
     safetensors) copy "$1" '' tests/format/golden.safetensors tests/parity/goldens/adapters/*/*.safetensors ;;
     torch_file) copy "$1" '' tests/format/torch/*.bin ;;
+    gguf_file) copy "$1" '' tests/format/*.gguf ;;
     parquet) copy "$1" '' tests/format/columnar/*.parquet ;;
     arrow) copy "$1" '' tests/format/columnar/*.arrow ;;
     yaml | run_options) copy "$1" '' examples/*.yaml ;;
-    tokenizer) # 0: tokenizer.json, 1: tokenizer.model, 3: tokenizer_config.json
+    tokenizer) # 0: tokenizer.json, 1: tokenizer.model, 3: tokenizer_config.json, 4: tiktoken's ranks, 5: spiece.model
       copy "$1" '\000' tests/tokenizer/*/tokenizer.json
       copy "$1" '\001' tests/tokenizer/*/tokenizer.model
       copy "$1" '\003' tests/tokenizer/*/tokenizer_config.json
+      copy "$1" '\004' tests/tokenizer/*/tiktoken.model
+      copy "$1" '\005' tests/tokenizer/*/spiece.model
       ;;
     records) # by the two lowest bits: JSON lines, a list, text, a table; any may be compressed
       copy "$1" '\360' examples/plain/pirate_eval.jsonl tests/data/dataset_goldens.json

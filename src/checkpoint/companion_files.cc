@@ -33,7 +33,7 @@ Result<FileDigest> ForEachPiece(Env& env, const std::string& path,
 }  // namespace
 
 bool IsCompanionFile(std::string_view name) {
-  static constexpr std::array<std::string_view, 13> kNames = {kModelConfigFile,
+  static constexpr std::array<std::string_view, 16> kNames = {kModelConfigFile,
                                                               kGenerationConfigFile,
                                                               "special_tokens_map.json",
                                                               "added_tokens.json",
@@ -45,7 +45,10 @@ bool IsCompanionFile(std::string_view name) {
                                                               "video_preprocessor_config.json",
                                                               "tokenizer.json",
                                                               "tokenizer_config.json",
-                                                              "tokenizer.model"};
+                                                              "tokenizer.model",
+                                                              "tiktoken.model",
+                                                              "qwen.tiktoken",
+                                                              "spiece.model"};
   if (const size_t slash = name.find('/'); slash != name.npos) {
     const std::string_view file = name.substr(slash + 1);
     const bool plain = !file.starts_with('.') && file.find_first_of(std::string_view("/\\\0", 3)) == file.npos;

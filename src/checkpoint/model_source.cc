@@ -4,12 +4,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/checkpoint_staging.h"
 #include "checkpoint/companion_files.h"
 #include "checkpoint/manifest.h"
+#include "format/gguf/gguf_header.h"
 #include "format/lora_config.h"
 #include "format/model_weights.h"
 #include "format/quoted.h"
@@ -79,13 +81,27 @@ class Resolver {
  private:
   // Of what is no folder: a name in the Hugging Face cache.
   Status ResolveName(const std::string& text, const char* option) {
+    if (env_.IsFile(text) && request_.folder_of_gguf && IsGguf(text)) return TakeGguf(text);
     if (env_.IsFile(text)) {
       return InvalidArgument(fmt::format(
-          "{} {} is a file; give the folder of a model, an adapter, a run's output or a checkpoint", option, text));
+          "{} {} is a file, and no GGUF file; give the folder of a model, an adapter, a run's output or a checkpoint",
+          option, text));
     }
     const auto name = HubNameOf(text);
     if (name && cache_.Has(*name)) return TakeCached(*name, fmt::format("{} {}", option, text));
     return NotFound(fmt::format("{} {}: there is no such folder{}", option, text, DownloadHint(name, cache_)));
+  }
+
+  bool IsGguf(const std::string& path) const {
+    std::array<std::byte, 4> head{};
+    const auto file = env_.OpenForRead(path);
+    return file.ok() && (*file)->size().v >= std::ssize(head) && (*file)->ReadAt(0, head).ok() && IsGgufMagic(head);
+  }
+
+  Status TakeGguf(const std::string& path) {
+    TEMPER_ASSIGN_OR_RETURN(source_.model_folder, request_.folder_of_gguf(path));
+    source_.gguf_file = path;
+    return OkStatus();
   }
 
   // `what` names the model in errors.
@@ -139,7 +155,7 @@ class Resolver {
       candidates.push_back(JoinPath(FolderOf(adapter), base));
     }
     for (const std::string& candidate : candidates) {
-      if (env_.IsFolder(candidate)) return Resolve(candidate, "--base");
+      if (env_.IsFolder(candidate) || env_.IsFile(candidate)) return Resolve(candidate, "--base");
     }
     const auto name = HubNameOf(base, revision);
     if (name && cache_.Has(*name)) return TakeCached(*name, fmt::format("the base of {}, {}", adapter, base));

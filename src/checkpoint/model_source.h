@@ -1,7 +1,8 @@
-// Resolves --model: a model folder, an adapter folder, the output folder of a run, one of its checkpoints, or the name
-// of a model or adapter in the Hugging Face cache.
+// Resolves --model: a model folder, a GGUF file, an adapter folder, the output folder of a run, one of its checkpoints,
+// or the name of a model or adapter in the Hugging Face cache.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@ namespace temper {
 struct ModelSource {
   std::string model_folder;          // config.json, tokenizer and weights (what OpenModelWeights takes)
   std::optional<HubName> hub_model;  // that model_folder is the cached snapshot of
+  std::string gguf_file;             // that model_folder stands for; empty: none
   std::string adapter_folder;        // adapter_config.json and adapter_model.safetensors; empty: none
   std::string checkpoint;  // the given or chosen checkpoint folder (the model's or the adapter's); empty: none
   bool model_is_checkpoint =
@@ -26,6 +28,8 @@ struct ModelSourceRequest {
   const char* option = "--model";  // its name, for messages
   std::string base;                // overrides the adapter's base_model_name_or_path; empty: as that says
   bool needs_weights = true;       // false: config.json is enough (plan, training from scratch)
+  // Makes a model folder that stands for a GGUF file; null: such files are refused.
+  std::function<Result<std::string>(const std::string& path)> folder_of_gguf = nullptr;
 };
 
 // A folder goes before a name in the cache. OUT stands for the finished adapter or model at its top level, else for its

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "format/checksum.h"
+#include "format/gguf/gguf_view.h"
 #include "format/json.h"
 #include "format/open_quantised.h"
 #include "format/open_tensor_file.h"
@@ -105,7 +106,7 @@ Status ExplainMissingWeights(Env& env, const std::string& folder, WeightsKind ki
 
 std::string WeightsFileIn(Env& env, const std::string& folder, WeightsKind kind) {
   static constexpr std::string_view kModelFiles[] = {"model.safetensors", kIndexOfSafetensors, "pytorch_model.bin",
-                                                     "pytorch_model.bin.index.json"};
+                                                     "pytorch_model.bin.index.json", kGgufMapFile};
   static constexpr std::string_view kAdapterFiles[] = {"adapter_model.safetensors", "adapter_model.bin"};
   const bool model = kind == WeightsKind::kModel;
   for (const std::string_view name : model ? std::span<const std::string_view>(kModelFiles) : kAdapterFiles) {

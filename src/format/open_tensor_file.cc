@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 
+#include "format/gguf/gguf_file.h"
+#include "format/gguf/gguf_view.h"
 #include "format/safetensors.h"
 #include "format/torch/torch_file.h"
 
@@ -15,6 +17,14 @@ Result<std::unique_ptr<TensorFile>> OpenTensorFile(Env& env, const std::string& 
   {
     TEMPER_ASSIGN_OR_RETURN(const auto file, env.OpenForRead(path));
     if (file->size().v >= std::ssize(magic)) TEMPER_RETURN_IF_ERROR(file->ReadAt(0, magic));
+  }
+  if (BaseName(path) == kGgufMapFile) {
+    TEMPER_ASSIGN_OR_RETURN(GgufView file, GgufView::Open(env, path));
+    return std::unique_ptr<TensorFile>(std::make_unique<GgufView>(std::move(file)));
+  }
+  if (IsGgufMagic(std::span(magic).first<4>())) {
+    TEMPER_ASSIGN_OR_RETURN(GgufFile file, GgufFile::Open(env, path));
+    return std::unique_ptr<TensorFile>(std::make_unique<GgufFile>(std::move(file)));
   }
   if (TorchFile::IsMagic(magic)) {
     TEMPER_ASSIGN_OR_RETURN(TorchFile file, TorchFile::Open(env, path));

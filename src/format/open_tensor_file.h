@@ -8,7 +8,7 @@
 
 namespace temper {
 
-// Errors as of SafetensorsFile::Open and TorchFile::Open. `env` need not outlive the result.
+// Errors as of SafetensorsFile::Open, TorchFile::Open and GgufFile::Open. `env` need not outlive the result.
 Result<std::unique_ptr<TensorFile>> OpenTensorFile(Env& env, const std::string& path);
 
 }  // namespace temper

@@ -12,6 +12,7 @@ namespace {
 std::string NameOf(const OpenedModel& model) {
   const ModelSource& source = model.source();
   if (!source.adapter_folder.empty()) return BaseName(AbsolutePath(source.adapter_folder));
+  if (!source.gguf_file.empty()) return BaseName(source.gguf_file);
   if (source.hub_model) return BaseName(source.hub_model->repository);
   return BaseName(AbsolutePath(model.folder()));
 }

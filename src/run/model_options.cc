@@ -20,7 +20,8 @@ std::vector<Option> OptionsOf(ModelChoice& choice, const char* adapter) {
       {.name = "model",
        .target = &choice.model,
        .help =
-           "model folder, adapter folder, output folder of a run, or checkpoint; or a name in the Hugging Face cache"},
+           "model folder, GGUF file, adapter folder, output folder of a run, or checkpoint; or a name in the Hugging Face "
+           "cache"},
       {.name = "base",
        .target = &choice.base,
        .help = "base model of an adapter, instead of the one in its configuration"},

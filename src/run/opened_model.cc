@@ -21,6 +21,7 @@
 #include "model/families.h"
 #include "model/known_models.h"
 #include "model/quantisation_config.h"
+#include "run/gguf_folder.h"
 #include "tensor/format_rule.h"
 #include "train/transfer_progress.h"
 
@@ -74,8 +75,11 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
       return opened;
     }
   }
-  auto source =
-      ResolveModelSource(env, {.model = choice.model, .base = choice.base, .needs_weights = choice.needs_weights});
+  const auto folder_of_gguf = [&env](const std::string& path) { return FolderOfGguf(env, path); };
+  auto source = ResolveModelSource(env, {.model = choice.model,
+                                         .base = choice.base,
+                                         .needs_weights = choice.needs_weights,
+                                         .folder_of_gguf = folder_of_gguf});
   if (!source.ok()) return WithKnownModels(source.status(), choice);
   opened.source_ = *std::move(source);
   for (const std::string& notice : opened.source_.notices) LogInfo(notice);

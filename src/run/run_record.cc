@@ -77,7 +77,7 @@ LoraConfig SavedLora(LoraConfig lora, const TrainableSet& trains, const OpenedMo
     lora.base_revision = BaseName(source.model_folder);  // the commit: a branch moves
     return lora;
   }
-  lora.base_model = AbsolutePath(source.model_folder);
+  lora.base_model = AbsolutePath(source.gguf_file.empty() ? source.model_folder : source.gguf_file);
   return lora;
 }
 

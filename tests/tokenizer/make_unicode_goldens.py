@@ -105,6 +105,9 @@ def main():
                 "NFKC": normalizers.NFKC(), "NFKD": normalizers.NFKD(), "StripAccents": normalizers.StripAccents()}
     changes = {name: step.normalize_str for name, step in steps_of.items()}
     changes["order"] = order
+    off = dict(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False)
+    for part in ("clean_text", "handle_chinese_chars", "strip_accents"):
+        changes["Bert " + part] = normalizers.BertNormalizer(**dict(off, **{part: True})).normalize_str
     goldens = {"tokenizers": tokenizers.__version__, "categories": categories(),
                "classes": {k: lengths(v) for k, v in classes.items()},
                "steps": {k: lengths(v) for k, v in steps.items()},

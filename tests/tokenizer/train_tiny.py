@@ -103,6 +103,7 @@ def sentencepiece_model():
                    "add_bos_token": True, "add_eos_token": False, "legacy": False}, f, indent=1)
 
 
-byte_level()
-sentencepiece_style()
-sentencepiece_model()
+if __name__ == "__main__":
+    byte_level()
+    sentencepiece_style()
+    sentencepiece_model()

@@ -81,7 +81,8 @@ Result<std::unique_ptr<Bpe>> Bpe::Create(Vocabulary vocabulary, const std::vecto
                                  : !right ? b
                                           : std::string_view(merged)));
     }
-    bpe->InsertMerge(PairKey(*left, *right), static_cast<uint32_t>(rank), *id);
+    bpe->InsertMerge(PairKey(*left, *right), o.ranks_are_ids ? static_cast<uint32_t>(*id) : static_cast<uint32_t>(rank),
+                     *id);
   }
 
   if (!bpe->affixes_) {
@@ -163,10 +164,11 @@ size_t Bpe::NextWord(std::string_view text, size_t begin) const {
   return text.size();
 }
 
-void Bpe::Encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const {
+void Bpe::Encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const {
+  auto& buffers = static_cast<BpeScratch&>(scratch);
   for (size_t begin = 0; begin < word.size();) {
     const size_t end = NextWord(word, begin);
-    EncodeWord(word.substr(begin, end - begin), scratch, out);
+    EncodeWord(word.substr(begin, end - begin), buffers, out);
     begin = end;
   }
 }

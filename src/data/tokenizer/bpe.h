@@ -16,6 +16,7 @@
 
 #include "base/status.h"
 #include "data/tokenizer/text_border.h"
+#include "data/tokenizer/token_model.h"
 #include "data/tokenizer/vocabulary.h"
 #include "data/tokenizer/word_cache.h"
 
@@ -30,10 +31,13 @@ struct BpeOptions {
   bool ignore_merges = false;             // a word that is a token is that token, regardless of the merges
   // Words come as raw bytes; byte b stands for its byte-level character. Saves writing the text out in that alphabet.
   bool bytes_in = false;
+  // A merge's rank is the id of what it makes, as in tiktoken, not its place in the list: of two merges that make the
+  // same token the left one comes first, whatever their parts.
+  bool ranks_are_ids = false;
 };
 
-// Buffers and the cache of one encoding at a time. Belongs to one Bpe for good: the cache holds its words.
-class BpeScratch {
+// The cache holds words of one Bpe.
+class BpeScratch final : public TokenModel::Scratch {
  private:
   friend class Bpe;
   struct Symbol {
@@ -57,27 +61,20 @@ class BpeScratch {
   std::vector<Candidate> heap_;
 };
 
-// Immutable after Create; any thread, each with its own scratch.
-class Bpe {
+class Bpe final : public TokenModel {
  public:
   using Merge = std::pair<std::string_view, std::string_view>;
 
-  // A merge's rank is its index. Every merge's parts and result must be tokens. `where` names the file in errors.
+  // A merge's rank is its index, if options say no other. Every merge's parts and result must be tokens. `where` names
+  // the file in errors.
   static Result<std::unique_ptr<Bpe>> Create(Vocabulary vocabulary, const std::vector<Merge>& merges,
                                              BpeOptions options, const std::string& where);
 
-  // Appends the ids of `word` (valid UTF-8 unless bytes_in). REQUIRES: word.size() < 2^31.
-  void Encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& out) const;
-
-  // As TextBorder says.
-  bool Follow(TextBorder& border) const;
-
-  // The token of unknown characters; none if every text has other tokens, or unknown characters are dropped.
-  std::optional<int32_t> unknown() const { return unk_; }
-  // Appends for each unknown token of `word` its characters. Looks up each character.
-  void AppendUnknown(std::string_view word, std::vector<std::string>& out) const;
-
-  const Vocabulary& vocabulary() const { return vocabulary_; }
+  std::unique_ptr<Scratch> MakeScratch() const override { return std::make_unique<BpeScratch>(); }
+  void Encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const override;
+  bool Follow(TextBorder& border) const override;
+  std::optional<int32_t> unknown() const override { return unk_; }
+  void AppendUnknown(std::string_view word, std::vector<std::string>& out) const override;
 
  private:
   // The ids of a character before any merge.
@@ -93,7 +90,7 @@ class Bpe {
   static constexpr uint64_t kNoPair = ~uint64_t{0};
   static constexpr uint32_t kNoRank = ~uint32_t{0};
 
-  Bpe(Vocabulary vocabulary, BpeOptions options) : vocabulary_(std::move(vocabulary)), options_(std::move(options)) {}
+  Bpe(Vocabulary vocabulary, BpeOptions options) : TokenModel(std::move(vocabulary)), options_(std::move(options)) {}
 
   void InsertMerge(uint64_t pair, uint32_t rank, int32_t id);
   const MergeSlot* FindMerge(int32_t left, int32_t right) const;
@@ -108,7 +105,6 @@ class Bpe {
   void MergeShort(BpeScratch& scratch) const;
   void MergeLong(BpeScratch& scratch) const;
 
-  Vocabulary vocabulary_;
   BpeOptions options_;
   std::optional<int32_t> unk_;  // as unknown()
   bool affixes_ = false;        // characters are spelled with a prefix or suffix

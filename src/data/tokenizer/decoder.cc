@@ -137,6 +137,39 @@ class StripDecoder final : public Decoder {
   int64_t start_, stop_;
 };
 
+// WordPiece: a token that continues a word loses its mark, any other but the first gets a space.
+class WordPieceDecoder final : public Decoder {
+ public:
+  WordPieceDecoder(std::string prefix, bool cleanup) : prefix_(std::move(prefix)), cleanup_(cleanup) {}
+  void Apply(std::vector<std::string>& parts, size_t) const override {
+    for (size_t i = 0; i < parts.size(); ++i) {
+      std::string& part = parts[i];
+      if (i > 0 && part.starts_with(prefix_)) {
+        part.erase(0, prefix_.size());
+      } else if (i > 0) {
+        part.insert(0, " ");
+      }
+      if (cleanup_) CleanUp(part);
+    }
+  }
+
+ private:
+  // The tokenizers library's rules, in its order.
+  static void CleanUp(std::string& text) {
+    static constexpr std::pair<std::string_view, std::string_view> kRules[] = {
+        {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+        {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+    for (const auto& [from, to] : kRules) {
+      for (size_t at = text.find(from); at != text.npos; at = text.find(from, at + to.size())) {
+        text.replace(at, from.size(), to);
+      }
+    }
+  }
+
+  std::string prefix_;
+  bool cleanup_;
+};
+
 class SequenceDecoder final : public Decoder {
  public:
   explicit SequenceDecoder(std::vector<std::unique_ptr<Decoder>> steps) : steps_(std::move(steps)) {}
@@ -168,6 +201,11 @@ Result<std::unique_ptr<Decoder>> MakeDecoderStep(const std::string& type, const 
                             StringOr(json, "prepend_scheme", add ? "always" : "never", where));
     return Made(std::make_unique<MetaspaceDecoder>(utf8::At(mark, 0), scheme != "never"));
   }
+  if (type == "WordPiece") {
+    TEMPER_ASSIGN_OR_RETURN(std::string prefix, StringOr(json, "prefix", "##", where));
+    TEMPER_ASSIGN_OR_RETURN(const bool cleanup, BoolOr(json, "cleanup", true, where));
+    return Made(std::make_unique<WordPieceDecoder>(std::move(prefix), cleanup));
+  }
   if (type == "Replace") {
     TEMPER_ASSIGN_OR_RETURN(TextPattern pattern, TextPattern::FromJson(json, where));
     TEMPER_ASSIGN_OR_RETURN(std::string content, StringOr(json, "content", "", where));
@@ -180,7 +218,7 @@ Result<std::unique_ptr<Decoder>> MakeDecoderStep(const std::string& type, const 
     return Made(std::make_unique<StripDecoder>(std::move(content), start, stop));
   }
   return Unsupported(
-      fmt::format("{}: the decoder '{}' is not supported (Sequence, ByteLevel, Metaspace, ByteFallback, "
+      fmt::format("{}: the decoder '{}' is not supported (Sequence, ByteLevel, Metaspace, WordPiece, ByteFallback, "
                   "Replace, Fuse, Strip are)",
                   where, type));
 }

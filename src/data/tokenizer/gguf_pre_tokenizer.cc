@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -95,6 +97,70 @@ void AddSteps(const Json& json, std::vector<std::string>* steps) {
 }
 
 }  // namespace
+
+Result<GgufSteps> StepsOfGguf(std::string_view name, const std::string& where) {
+  // Of names that cut alike the one of kKnown.
+  static constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {{"default", "gpt-2"},
+                                                                                  {"phi-2", "gpt-2"},
+                                                                                  {"olmo", "gpt-2"},
+                                                                                  {"mpt", "gpt-2"},
+                                                                                  {"jais", "gpt-2"},
+                                                                                  {"gigachat", "gpt-2"},
+                                                                                  {"refact", "starcoder"},
+                                                                                  {"command-r", "starcoder"},
+                                                                                  {"smollm", "starcoder"},
+                                                                                  {"codeshell", "starcoder"},
+                                                                                  {"exaone", "starcoder"},
+                                                                                  {"llama3", "llama-bpe"},
+                                                                                  {"llama-v3", "llama-bpe"},
+                                                                                  {"falcon3", "llama-bpe"},
+                                                                                  {"pixtral", "llama-bpe"},
+                                                                                  {"dbrx", "smaug-bpe"},
+                                                                                  {"deepseek-r1-qwen", "qwen2"},
+                                                                                  {"hunyuan-dense", "deepseek-v3"}};
+  const auto* const other = std::find_if(std::begin(kOtherNames), std::end(kOtherNames),
+                                         [&](const auto& pair) { return pair.first == name; });
+  const std::string_view known_as = other == std::end(kOtherNames) ? name : other->second;
+  const auto* const known =
+      std::find_if(std::begin(kKnown), std::end(kKnown), [&](const Known& k) { return k.name == known_as; });
+  if (known == std::end(kKnown)) {
+    return Unsupported(
+        fmt::format("{}: the pre-tokenizer {} is none of llama.cpp's that Temper knows. Use the model's "
+                    "Hugging Face folder",
+                    where, Quoted(std::string(name))));
+  }
+  GgufSteps steps{.ignores_merges = known->ignores_merges, .adds_bos = known_as == "llama-bpe" || known_as == "tekken"};
+  if (known_as == "qwen2" || known_as == "qwen35") steps.normalizer = {{"type", "NFC"}};  // which llama.cpp leaves out
+  Json list = Json::array();
+  for (std::string_view rest = known->steps; !rest.empty();) {
+    // An expression may have line ends in it: a step begins with a word of ours.
+    size_t end = rest.find('\n');
+    const auto begins_step = [](std::string_view text) {
+      for (const char* word : {"split ", "bytes", "words, ", "digits", "numbers", "punctuation "}) {
+        if (text.starts_with(word)) return true;
+      }
+      return false;
+    };
+    while (end != rest.npos && !begins_step(rest.substr(end + 1))) end = rest.find('\n', end + 1);
+    const std::string_view step = rest.substr(0, end);
+    rest = end == rest.npos ? std::string_view() : rest.substr(end + 1);
+    constexpr std::string_view kSplit = "split ", kPunctuation = "punctuation ";
+    if (step.starts_with(kSplit)) {
+      list.push_back({{"type", "Split"},
+                      {"pattern", {{"Regex", std::string(step.substr(kSplit.size()))}}},
+                      {"behavior", "Isolated"},
+                      {"invert", false}});
+    } else if (step.starts_with(kPunctuation)) {
+      list.push_back({{"type", "Punctuation"}, {"behavior", std::string(step.substr(kPunctuation.size()))}});
+    } else if (step == "digits" || step == "numbers") {
+      list.push_back({{"type", "Digits"}, {"individual_digits", step == "digits"}});
+    } else {
+      list.push_back({{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", step == "words, bytes"}});
+    }
+  }
+  steps.pre_tokenizer = {{"type", "Sequence"}, {"pretokenizers", std::move(list)}};
+  return steps;
+}
 
 Result<std::vector<GgufPreTokenizer>> FindGgufPreTokenizers(const Json& pre_tokenizer, const std::string& where) {
   std::vector<std::string> steps;

@@ -15,6 +15,7 @@
 #include "data/tokenizer/gguf_pre_tokenizer.h"
 #include "data/tokenizer/model_proto.h"
 #include "data/tokenizer/special_tokens.h"
+#include "data/tokenizer/tiktoken.h"
 #include "data/tokenizer/tokenizer_json.h"
 #include "data/tokenizer/vocab_merges.h"
 #include "format/json.h"
@@ -85,6 +86,13 @@ Result<BpeFiles> ReadJsonTokenizer(const std::string& text, const SpecialTokens&
   files.normalizer = MemberOf(json, "normalizer");
   files.pre_tokenizer = MemberOf(json, "pre_tokenizer");
   files.model = MemberOf(json, "model");
+  TEMPER_ASSIGN_OR_RETURN(const std::string type, ModelTypeOf(json, path));
+  if (type != "BPE") {
+    return Unsupported(fmt::format(
+        "{}: the tokenizer's model is {}, and only BPE is written to GGUF files. Export a Hugging Face folder "
+        "instead, with --format hf",
+        path, type));
+  }
   TEMPER_ASSIGN_OR_RETURN(files.ignores_merges, BoolOr(files.model, "ignore_merges", false, path));
   return files;
 }
@@ -164,7 +172,19 @@ class Describer {
       if (files.ok()) return DescribeBpe(*files);
       if (files.status().code() != StatusCode::kCorrupt || !env_.IsFile(model)) return files.status();
     }
-    if (env_.IsFile(model)) return DescribeSentencePiece(model);
+    if (env_.IsFile(model)) {
+      TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env_, model, kMaxTokenizerJson));
+      return LooksLikeTiktoken(text) ? DescribeTiktoken(text, special, model) : DescribeSentencePiece(text, model);
+    }
+    const std::string spiece = JoinPath(folder_, "spiece.model");
+    if (env_.IsFile(spiece)) {
+      TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env_, spiece, kMaxTokenizerJson));
+      return DescribeSentencePiece(text, spiece);
+    }
+    if (const auto ranks = FindTiktokenFile(env_, folder_)) {
+      TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env_, *ranks, kMaxTokenizerJson));
+      return DescribeTiktoken(text, special, *ranks);
+    }
     const std::string merges = JoinPath(folder_, "merges.txt");
     BpeFiles files{.where = merges};
     TEMPER_ASSIGN_OR_RETURN(const std::string vocab,
@@ -178,7 +198,7 @@ class Describer {
   }
 
   Status DescribeBpe(const BpeFiles& files) {
-    const Vocabulary& vocabulary = files.parts.bpe->vocabulary();
+    const Vocabulary& vocabulary = files.parts.model->vocabulary();
     for (int32_t id = 0; id < std::min<int64_t>(std::ssize(tokens_), vocabulary.limit()); ++id) {
       if (!vocabulary.Has(id)) continue;
       tokens_[static_cast<size_t>(id)] = {std::string(vocabulary.Spelling(id)), 0, kNormal};
@@ -297,15 +317,24 @@ class Describer {
   // Whether cutting at spaces keeps merges from crossing them.
   static bool Splits(const Json& metaspace, const BpeFiles& files) {
     if (!metaspace.value("split", true)) return false;
-    const Vocabulary& vocabulary = files.parts.bpe->vocabulary();
+    const Vocabulary& vocabulary = files.parts.model->vocabulary();
     for (const auto& [token, id] : vocabulary.ids()) {
       if (token.find(kMarkedSpace, 1) != token.npos) return true;
     }
     return false;
   }
 
-  Status DescribeSentencePiece(const std::string& path) {
-    TEMPER_ASSIGN_OR_RETURN(const std::string proto, ReadTextFile(env_, path, kMaxTokenizerJson));
+  Status DescribeTiktoken(const std::string& text, SpecialTokens special, const std::string& path) {
+    TEMPER_ASSIGN_OR_RETURN(TiktokenFiles ranks, ParseTiktoken(text, special, path));
+    return DescribeBpe({.parts = std::move(ranks.parts),
+                        .normalizer = std::move(ranks.normalizer),
+                        .pre_tokenizer = std::move(ranks.pre_tokenizer),
+                        .merges_text = std::move(ranks.merges),
+                        .where = path,
+                        .ignores_merges = true});
+  }
+
+  Status DescribeSentencePiece(const std::string& proto, const std::string& path) {
     const ModelProtoFacts facts = FactsOf(proto);
     if (!facts.is_bpe || facts.normalizes || facts.joins_spaces) {
       return Unsupported(fmt::format(

@@ -100,6 +100,33 @@ TEST(GgufVocabulary, ByteLevelMergesNameTheirPreTokenizer) {
   EXPECT_EQ(v->metadata.Find("tokenizer.ggml.scores"), nullptr);
 }
 
+TEST(GgufVocabulary, TiktokensRanksBecomeMerges) {
+  MemoryFolder env;
+  env.files["tokenizer.model"] = "YQ== 0\nYg== 1\nYw== 2\nYmM= 3\nYWI= 4\nYWJj 5\n";  // a b c bc ab abc
+  const auto v = Describe(env, 262);
+  ASSERT_TRUE(v.ok()) << v.status().message();
+  EXPECT_EQ(Value<std::string>(*v, "pre"), "llama-bpe");
+  EXPECT_EQ(Value<std::vector<std::string>>(*v, "merges"), (std::vector<std::string>{"b c", "a b", "a bc", "ab c"}));
+  EXPECT_EQ(Value<std::vector<std::string>>(*v, "tokens")[15], "<|eot_id|>");
+  EXPECT_EQ(Value<std::vector<int32_t>>(*v, "token_type")[15], 3);
+}
+
+TEST(GgufVocabulary, ModelsThatAreNotBpeAreRefusedByName) {
+  for (const char* type : {"Unigram", "WordPiece"}) {
+    MemoryFolder env;
+    Json json = SpaceMarks();
+    json["model"] =
+        type == std::string("Unigram")
+            ? Json{{"type", type}, {"unk_id", 0}, {"vocab", Json::parse(R"([["<unk>", 0], ["<s>", 0], ["a", -1]])")}}
+            : Json{{"type", type}, {"unk_token", "<unk>"}, {"vocab", {{"<unk>", 0}, {"<s>", 1}, {"a", 2}}}};
+    json["added_tokens"] = Json::array();
+    env.files["tokenizer.json"] = json.dump();
+    const auto v = Describe(env, 3);
+    EXPECT_EQ(v.status().code(), StatusCode::kUnsupported);
+    EXPECT_NE(v.status().message().find(std::string("model is ") + type), std::string::npos) << v.status().message();
+  }
+}
+
 TEST(GgufPreTokenizer, KnowsExpressionsWhateverTheSplitIsCalled) {
   const std::string llama3 =
       R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";

@@ -8,6 +8,7 @@
 #include "data/tokenizer/pipeline.h"
 #include "data/tokenizer/sentencepiece_tokenizer.h"
 #include "data/tokenizer/special_tokens.h"
+#include "data/tokenizer/tiktoken.h"
 #include "data/tokenizer/tokenizer_json.h"
 #include "data/tokenizer/vocab_merges.h"
 
@@ -39,7 +40,17 @@ class TokenizerLoader {
     }
     if (env.IsFile(model)) {
       TEMPER_ASSIGN_OR_RETURN(const std::string proto, ReadTextFile(env, model, kMaxTokenizerJson));
+      if (LooksLikeTiktoken(proto)) return OfTiktoken(proto, special, model);
       return SentencePieceTokenizer::Create(proto, special, model);
+    }
+    const std::string spiece = JoinPath(folder, "spiece.model");  // T5's name of it
+    if (env.IsFile(spiece)) {
+      TEMPER_ASSIGN_OR_RETURN(const std::string proto, ReadTextFile(env, spiece, kMaxTokenizerJson));
+      return SentencePieceTokenizer::Create(proto, special, spiece);
+    }
+    if (const auto ranks = FindTiktokenFile(env, folder)) {
+      TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(env, *ranks, kMaxTokenizerJson));
+      return OfTiktoken(text, special, *ranks);
     }
     if (env.IsFile(vocab) && env.IsFile(merges)) {
       TEMPER_ASSIGN_OR_RETURN(const std::string vocab_text, ReadTextFile(env, vocab, kMaxTokenizerJson));
@@ -48,8 +59,15 @@ class TokenizerLoader {
       return std::unique_ptr<Tokenizer>(std::make_unique<Pipeline>(std::move(parts)));
     }
     return NotFound(folder +
-                    ": no tokenizer: neither tokenizer.json nor tokenizer.model (SentencePiece) nor vocab.json "
-                    "with merges.txt. Copy the tokenizer's files from the model's page into this folder");
+                    ": no tokenizer: neither tokenizer.json nor tokenizer.model (SentencePiece or tiktoken) nor "
+                    "vocab.json with merges.txt nor another name of these. Copy the tokenizer's files from the model's "
+                    "page into this folder");
+  }
+
+  static Result<std::unique_ptr<Tokenizer>> OfTiktoken(std::string_view text, SpecialTokens& special,
+                                                       const std::string& path) {
+    TEMPER_ASSIGN_OR_RETURN(TiktokenFiles files, ParseTiktoken(text, special, path));
+    return std::unique_ptr<Tokenizer>(std::make_unique<Pipeline>(std::move(files.parts)));
   }
 
   // The tokenizer's files come first, also with "null"; the model's ids only count if they state nothing.

@@ -2,7 +2,6 @@
 
 #include <fmt/core.h>
 
-#include <cctype>
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -66,8 +65,9 @@ bool ForEachBytesField(std::string_view message, const std::function<bool(uint64
   return true;
 }
 
-// A charsmap is: u32 size of the trie, the trie (a Darts-clone double array of u32), replacement strings that end in
-// NUL. Walks every node that a text can reach.
+}  // namespace
+
+// Walks every node that a text can reach.
 bool CharsmapIsSafe(std::string_view map) {
   if (map.empty()) return true;
   uint32_t bytes = 0;
@@ -107,8 +107,6 @@ bool CharsmapIsSafe(std::string_view map) {
   return true;
 }
 
-}  // namespace
-
 Status CheckModelProto(std::string_view model, const std::string& where) {
   bool safe = true;
   const bool whole = ForEachBytesField(model, [&](uint64_t field, std::string_view spec) {
@@ -147,19 +145,6 @@ std::string WithoutDummyPrefix(std::string_view model) {
   // Field 3 (normalizer_spec), 2 bytes: field 3 (add_dummy_prefix) = 0.
   out.append({0x1A, 0x02, 0x18, 0x00});
   return out;
-}
-
-bool LooksLikeTiktoken(std::string_view model) {
-  const std::string_view line = model.substr(0, std::min<size_t>(model.find('\n'), 256));
-  const size_t space = line.find(' ');
-  if (space == line.npos || space == 0 || space + 1 == line.size()) return false;
-  for (size_t i = 0; i < line.size(); ++i) {
-    const auto c = static_cast<unsigned char>(line[i]);
-    const bool fits =
-        i < space ? std::isalnum(c) || c == '+' || c == '/' || c == '=' : i == space || std::isdigit(c) || c == '\r';
-    if (!fits) return false;
-  }
-  return true;
 }
 
 }  // namespace temper

@@ -9,6 +9,9 @@
 
 namespace temper {
 
+// Whether a table of replaced characters (precompiled_charsmap) is safe to walk: a u32, the bytes of a trie (a
+// Darts-clone double array of u32); the trie; replacements that end in NUL.
+bool CharsmapIsSafe(std::string_view map);
 // OK if the normalization tables of `model` (a serialized ModelProto) are safe to walk, or there are none.
 Status CheckModelProto(std::string_view model, const std::string& where);
 
@@ -22,8 +25,5 @@ ModelProtoFacts FactsOf(std::string_view model);
 
 // `model` with add_dummy_prefix = false. Protobuf merges duplicate messages, so the override is appended.
 std::string WithoutDummyPrefix(std::string_view model);
-
-// Llama 3's tokenizer.model is a list of base64 tokens and ranks (tiktoken's format), not a ModelProto.
-bool LooksLikeTiktoken(std::string_view model);
 
 }  // namespace temper

@@ -19,5 +19,7 @@ std::string_view WithStandIns(std::string_view text, std::string& storage);
 // Marks and characters with decompositions that tokenizers' normalizers do not recognise as such.
 bool IsUnknownToNormalizers(char32_t c);
 bool IsUnknownPunctuation(char32_t c);
+// Further ones that BERT's normalizer, whose version is 8, does not know as nonspacing marks.
+bool IsUnknownNonspacing(char32_t c);
 
 }  // namespace temper

@@ -8,6 +8,7 @@
 
 #include "base/utf8.h"
 #include "data/tokenizer/byte_level.h"
+#include "data/tokenizer/charsmap.h"
 #include "data/tokenizer/text_pattern.h"
 #include "data/tokenizer/unicode.h"
 
@@ -147,6 +148,75 @@ class ByteLevelNormalizer final : public Normalizer {
   }
 };
 
+class Precompiled final : public Normalizer {
+ public:
+  explicit Precompiled(Charsmap map) : map_(std::move(map)) {}
+  Status Apply(Stretch& stretch, RegexScratch&) const override {
+    auto text = map_.Apply(stretch.text, stretch.limit);
+    if (!text) return TooLong(stretch.limit);
+    stretch.text = *std::move(text);
+    return OkStatus();
+  }
+  // A character in front of the left one, or behind the right one, may change what becomes of it.
+  bool Follow(TextBorder&) const override { return false; }
+
+ private:
+  Charsmap map_;
+};
+
+// BERT's: drops control characters, puts spaces around Chinese characters, drops accents, lowers the case.
+class BertNormalizer final : public Normalizer {
+ public:
+  struct Options {
+    bool clean_text = true, handle_chinese_chars = true, strip_accents = true, lowercase = true;
+  };
+  explicit BertNormalizer(const Options& options) : options_(options) {}
+
+  Status Apply(Stretch& stretch, RegexScratch&) const override {
+    if (options_.clean_text || options_.handle_chinese_chars) {
+      std::string out;
+      for (size_t i = 0; i < stretch.text.size(); i += utf8::Length(stretch.text[i])) {
+        char32_t c = utf8::At(stretch.text, i);
+        if (options_.clean_text && IsDropped(c)) continue;
+        if (options_.clean_text && unicode::IsSpace(c)) c = ' ';
+        const bool apart = options_.handle_chinese_chars && IsChinese(c);
+        if (apart) out += ' ';
+        utf8::Append(out, c);
+        if (apart) out += ' ';
+      }
+      stretch.text = std::move(out);
+    }
+    if (options_.strip_accents) {
+      const std::string apart = unicode::Normalize(stretch.text, unicode::Form::kNfd);
+      stretch.text.clear();
+      for (size_t i = 0; i < apart.size(); i += utf8::Length(apart[i])) {
+        const char32_t c = utf8::At(apart, i);
+        if (!unicode::IsNonspacingMark(c)) utf8::Append(stretch.text, c);
+      }
+    }
+    if (options_.lowercase) stretch.text = unicode::Lowercase(stretch.text);
+    return OkStatus();
+  }
+  // ASCII characters change alone.
+  bool Follow(TextBorder& border) const override {
+    const auto plain = [](const std::string& c) { return c[0] >= ' ' && c[0] <= '~'; };
+    if (!plain(border.left) || !plain(border.right)) return false;
+    return !options_.lowercase || border.Become(unicode::Lowercase(border.left), unicode::Lowercase(border.right));
+  }
+
+ private:
+  static bool IsDropped(char32_t c) {
+    return c == 0 || c == 0xFFFD || (unicode::IsOther(c) && c != '\t' && c != '\n' && c != '\r');
+  }
+  static bool IsChinese(char32_t c) {
+    return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+           (c >= 0x2A700 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) || (c >= 0xF900 && c <= 0xFAFF) ||
+           (c >= 0x2F800 && c <= 0x2FA1F);
+  }
+
+  Options options_;
+};
+
 }  // namespace
 
 Result<std::unique_ptr<Normalizer>> Normalizer::FromJson(const Json& json, const std::string& where) {
@@ -179,6 +249,25 @@ Result<std::unique_ptr<Normalizer>> Normalizer::FromJson(const Json& json, const
   if (type == "Lowercase") return Made(std::make_unique<Lowercase>());
   if (type == "StripAccents") return Made(std::make_unique<StripAccents>());
   if (type == "ByteLevel") return Made(std::make_unique<ByteLevelNormalizer>());
+  if (type == "Precompiled") {
+    const Json* const value = FindValue(json, "precompiled_charsmap");
+    if (value == nullptr || value->is_null()) return Made();
+    TEMPER_ASSIGN_OR_RETURN(const std::string text, StringOr(json, "precompiled_charsmap", "", where));
+    TEMPER_ASSIGN_OR_RETURN(Charsmap map, Charsmap::Create(text, where));
+    return Made(std::make_unique<Precompiled>(std::move(map)));
+  }
+  if (type == "BertNormalizer") {
+    BertNormalizer::Options options;
+    TEMPER_ASSIGN_OR_RETURN(options.clean_text, BoolOr(json, "clean_text", true, where));
+    TEMPER_ASSIGN_OR_RETURN(options.handle_chinese_chars, BoolOr(json, "handle_chinese_chars", true, where));
+    TEMPER_ASSIGN_OR_RETURN(options.lowercase, BoolOr(json, "lowercase", true, where));
+    const Json* const strip = FindValue(json, "strip_accents");
+    options.strip_accents = options.lowercase;
+    if (strip != nullptr && !strip->is_null()) {
+      TEMPER_ASSIGN_OR_RETURN(options.strip_accents, BoolOr(json, "strip_accents", true, where));
+    }
+    return Made(std::make_unique<BertNormalizer>(options));
+  }
   if (type == "Strip") {
     TEMPER_ASSIGN_OR_RETURN(const bool left, BoolOr(json, "strip_left", true, where));
     TEMPER_ASSIGN_OR_RETURN(const bool right, BoolOr(json, "strip_right", true, where));
@@ -186,7 +275,7 @@ Result<std::unique_ptr<Normalizer>> Normalizer::FromJson(const Json& json, const
   }
   return Unsupported(
       fmt::format("{}: the normalizer '{}' is not supported (Sequence, Prepend, Replace, NFC, NFD, NFKC, "
-                  "NFKD, Lowercase, Strip, StripAccents, ByteLevel are)",
+                  "NFKD, Lowercase, Strip, StripAccents, ByteLevel, Precompiled, BertNormalizer are)",
                   where, type));
 }
 

@@ -14,10 +14,10 @@
 namespace temper {
 
 Pipeline::Pipeline(PipelineParts parts) : parts_(std::move(parts)) {
-  vocab_size_ = parts_.bpe->vocabulary().limit();
+  vocab_size_ = parts_.model->vocabulary().limit();
   for (const AddedToken& token : parts_.added.tokens())
     vocab_size_ = std::max<int64_t>(vocab_size_, token.id + int64_t{1});
-  unknown_ = parts_.bpe->unknown();
+  unknown_ = parts_.model->unknown();
 }
 Pipeline::~Pipeline() = default;
 
@@ -30,7 +30,9 @@ std::unique_ptr<Pipeline::Scratch> Pipeline::TakeScratch() const {
       return scratch;
     }
   }
-  return std::make_unique<Scratch>();
+  auto scratch = std::make_unique<Scratch>();
+  scratch->model = parts_.model->MakeScratch();
+  return scratch;
 }
 
 void Pipeline::ReturnScratch(std::unique_ptr<Scratch> scratch) const {
@@ -60,7 +62,7 @@ bool Pipeline::CutsAt(TextBorder border) const {
   return parts_.added.Follow(border, /*normalized=*/false) &&
          (!parts_.normalizer || parts_.normalizer->Follow(border)) &&
          parts_.added.Follow(border, /*normalized=*/true) && FollowIntoWords(parts_.pre_tokenizers, border) &&
-         parts_.bpe->Follow(border);
+         parts_.model->Follow(border);
 }
 
 size_t Pipeline::FindCut(std::string_view text, size_t from) const {
@@ -129,9 +131,9 @@ Status Pipeline::EncodeWords(std::string_view text, bool at_start, Scratch& scra
   return CutIntoWords(parts_.pre_tokenizers, {text, at_start}, scratch.cut, [&](const Piece& piece) {
     if (static_cast<int64_t>(piece.text.size()) > max_text().v) return TooLong(static_cast<size_t>(max_text().v));
     const auto before = static_cast<ptrdiff_t>(out.size());
-    parts_.bpe->Encode(piece.text, scratch.bpe, out);
+    parts_.model->Encode(piece.text, *scratch.model, out);
     if (unknown && unknown_ && std::find(out.begin() + before, out.end(), *unknown_) != out.end()) {
-      parts_.bpe->AppendUnknown(piece.text, *unknown);
+      parts_.model->AppendUnknown(piece.text, *unknown);
     }
     return OkStatus();
   });
@@ -158,12 +160,12 @@ std::string Pipeline::Decode(std::span<const int32_t> ids, bool skip_special) co
 
 std::optional<int32_t> Pipeline::TokenToId(std::string_view token) const {
   if (const AddedToken* added = parts_.added.Find(token)) return added->id;
-  return parts_.bpe->vocabulary().Find(token);
+  return parts_.model->vocabulary().Find(token);
 }
 
 std::string Pipeline::IdToToken(int32_t id) const {
   if (const AddedToken* added = parts_.added.Find(id)) return added->content;
-  return std::string(parts_.bpe->vocabulary().Spelling(id));
+  return std::string(parts_.model->vocabulary().Spelling(id));
 }
 
 bool Pipeline::IsSpecial(int32_t id) const {

@@ -1,5 +1,5 @@
-// Pipeline: the tokenizer that tokenizer.json, or vocab.json + merges.txt, describes:
-//   added tokens -> normalizer -> added tokens (normalized) -> pre-tokenizer -> BPE -> post-processor
+// Pipeline: the tokenizer that tokenizer.json, vocab.json + merges.txt, or tiktoken's ranks describe:
+//   added tokens -> normalizer -> added tokens (normalized) -> pre-tokenizer -> token model -> post-processor
 #pragma once
 
 #include <memory>
@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "data/tokenizer/added_tokens.h"
-#include "data/tokenizer/bpe.h"
 #include "data/tokenizer/decoder.h"
 #include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/post_processor.h"
 #include "data/tokenizer/pre_tokenizer.h"
+#include "data/tokenizer/token_model.h"
 #include "data/tokenizer/tokenizer.h"
 
 namespace temper {
@@ -20,7 +20,7 @@ namespace temper {
 struct PipelineParts {
   std::unique_ptr<Normalizer> normalizer;  // may be null
   std::vector<std::unique_ptr<PreTokenizer>> pre_tokenizers;
-  std::unique_ptr<Bpe> bpe;
+  std::unique_ptr<TokenModel> model;
   PostProcessor post_processor;
   std::unique_ptr<Decoder> decoder;  // null: tokens join with spaces
   AddedTokens added;
@@ -41,7 +41,7 @@ class Pipeline final : public Tokenizer {
 
  private:
   struct Scratch {
-    BpeScratch bpe;
+    std::unique_ptr<TokenModel::Scratch> model;
     RegexScratch regex;  // of the normalizer
     PreTokenizerScratch cut;
     std::vector<TextPart> raw_parts, parts;

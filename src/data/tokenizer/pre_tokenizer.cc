@@ -308,9 +308,14 @@ Result<std::unique_ptr<PreTokenizer>> MakeMetaspace(const Json& json, const std:
   return std::unique_ptr<PreTokenizer>(std::make_unique<MetaspacePreTokenizer>(std::move(replacement), prepend, split));
 }
 
-// The steps of nested Sequences, in order.
+// The steps of nested Sequences, in order; BERT's is two.
 Status Flatten(const Json& json, std::vector<const Json*>& steps, const std::string& where) {
   TEMPER_ASSIGN_OR_RETURN(const std::string type, StringOr(json, "type", "", where));
+  if (type == "BertPreTokenizer") {
+    static const Json spaces{{"type", "WhitespaceSplit"}}, punctuation{{"type", "Punctuation"}};
+    TEMPER_RETURN_IF_ERROR(Flatten(spaces, steps, where));
+    return Flatten(punctuation, steps, where);
+  }
   if (type != "Sequence") {
     if (steps.size() == kMaxPreTokenizerSteps)
       return Corrupt(fmt::format("{}: more than {} pre-tokenizers", where, kMaxPreTokenizerSteps));
@@ -355,7 +360,7 @@ Result<std::unique_ptr<PreTokenizer>> MakePreTokenizerStep(const Json& json, boo
   if (type == "Whitespace") return Made(std::make_unique<Words>());
   return Unsupported(
       fmt::format("{}: the pre-tokenizer '{}' is not supported (Sequence, ByteLevel, Split, Digits, Metaspace, "
-                  "Punctuation, Whitespace, WhitespaceSplit are)",
+                  "Punctuation, Whitespace, WhitespaceSplit, BertPreTokenizer are)",
                   where, type));
 }
 

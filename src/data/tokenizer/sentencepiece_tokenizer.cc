@@ -60,6 +60,19 @@ void FillRole(SpecialRole& role, const char* content, const Vocabulary& vocabula
   role.token->normalized = false;
 }
 
+// T5's class adds tokens that stand for left-out text behind the model's, the first at the end.
+void AddSentinels(int64_t first_id, SpecialTokens& special) {
+  constexpr int kSentinels = 100;
+  for (int i = 0; i < kSentinels; ++i) {
+    AddedToken token;
+    token.content = fmt::format("<extra_id_{}>", kSentinels - 1 - i);
+    token.id = static_cast<int32_t>(first_id + i);
+    token.special = true;
+    token.normalized = false;
+    special.added.push_back(std::move(token));
+  }
+}
+
 Result<Vocabulary> ReadVocabulary(const sentencepiece::SentencePieceProcessor& processor, const std::string& where) {
   std::vector<std::pair<std::string_view, int64_t>> tokens;
   for (int id = 0; id < processor.GetPieceSize(); ++id) tokens.emplace_back(processor.IdToPiece(id), id);
@@ -80,16 +93,12 @@ SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 
 Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Create(std::string_view model, SpecialTokens& special,
                                                                   const std::string& where) {
-  if (LooksLikeTiktoken(model)) {
-    return Unsupported(where +
-                       ": is in tiktoken's format, not SentencePiece's: put the model's tokenizer.json beside it "
-                       "(Meta's Llama 3 comes with one in its Hugging Face form)");
-  }
   const std::string& name = special.tokenizer_class;
-  if (!name.empty() && name != "LlamaTokenizer" && name != "GemmaTokenizer") {
+  const bool t5 = name == "T5Tokenizer" || (name.empty() && where.ends_with("spiece.model"));
+  if (!name.empty() && !t5 && name != "LlamaTokenizer" && name != "GemmaTokenizer") {
     return Unsupported(
-        fmt::format("{}: the tokenizer.model of a {} is not supported (only of LlamaTokenizer and "
-                    "GemmaTokenizer); save the tokenizer as tokenizer.json",
+        fmt::format("{}: the SentencePiece model of a {} is not supported (only of LlamaTokenizer, GemmaTokenizer and "
+                    "T5Tokenizer); save the tokenizer as tokenizer.json",
                     where, name));
   }
   TEMPER_RETURN_IF_ERROR(CheckModelProto(model, where));
@@ -103,10 +112,11 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Create(std::string_vi
   }
   TEMPER_ASSIGN_OR_RETURN(Vocabulary vocabulary, ReadVocabulary(*processor, where));
 
-  FillRole(special.bos, name == "GemmaTokenizer" ? "<bos>" : "<s>", vocabulary);
+  if (!t5) FillRole(special.bos, name == "GemmaTokenizer" ? "<bos>" : "<s>", vocabulary);
   FillRole(special.eos, name == "GemmaTokenizer" ? "<eos>" : "</s>", vocabulary);
   FillRole(special.unk, "<unk>", vocabulary);
-  if (name == "GemmaTokenizer") FillRole(special.pad, "<pad>", vocabulary);
+  if (t5 || name == "GemmaTokenizer") FillRole(special.pad, "<pad>", vocabulary);
+  if (t5 && special.added.empty()) AddSentinels(vocabulary.limit(), special);
 
   std::unique_ptr<SentencePieceTokenizer> made(new SentencePieceTokenizer(std::move(processor), std::move(vocabulary)));
   AddedTokenIds ids(made->vocabulary_);
@@ -137,8 +147,8 @@ Result<std::unique_ptr<Tokenizer>> SentencePieceTokenizer::Create(std::string_vi
   const auto id_of = [&](const SpecialRole& role) {
     return role.token ? made->TokenToId(role.token->content) : std::nullopt;
   };
-  made->post_processor_ = PostProcessor::Around(special.add_bos.value_or(true) ? id_of(special.bos) : std::nullopt,
-                                                special.add_eos.value_or(false) ? id_of(special.eos) : std::nullopt);
+  made->post_processor_ = PostProcessor::Around(special.add_bos.value_or(!t5) ? id_of(special.bos) : std::nullopt,
+                                                special.add_eos.value_or(t5) ? id_of(special.eos) : std::nullopt);
   const bool falls_back_on_bytes = made->processor_->IsByte(made->processor_->PieceToId("<0x00>"));
   if (!falls_back_on_bytes) made->unknown_ = made->processor_->unk_id();
   made->vocab_size_ = made->vocabulary_.limit();

@@ -11,6 +11,10 @@ namespace {
 // they are; otherwise ids would pile up and be decoded again and again.
 constexpr size_t kMaxPending = 8;
 
+// Ids are decoded again behind one before them, since a text's first token may lose its space. A token of spaces alone
+// does not do for that: as the first it may be lost whole. Until another one comes, up to so many ids stay.
+constexpr size_t kMaxKept = 32;
+
 // `text` without the first `n` bytes, or a few more to the start of a character.
 std::string Behind(const std::string& text, size_t n) {
   n = std::min(n, text.size());
@@ -27,9 +31,15 @@ std::string StreamDecoder::Push(int32_t id) {
   const bool complete = !text.ends_with(utf8::kReplacement) || ids_.size() - returned_ids_ > kMaxPending;
   if (!complete || text.size() <= returned_.size()) return {};
   std::string fresh = Behind(text, returned_.size());
-  ids_.erase(ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(returned_ids_));
+  const auto kept = std::span(ids_).subspan(returned_ids_);
+  std::string behind = tokenizer_.Decode(kept, skip_special_);
+  if (behind.find_first_not_of(' ') == behind.npos && ids_.size() < kMaxKept) {
+    returned_ = text;
+  } else {
+    ids_.erase(ids_.begin(), ids_.begin() + static_cast<ptrdiff_t>(returned_ids_));
+    returned_ = std::move(behind);
+  }
   returned_ids_ = ids_.size();
-  returned_ = tokenizer_.Decode(ids_, skip_special_);
   return fresh;
 }
 

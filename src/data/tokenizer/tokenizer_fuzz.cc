@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text = cut == all.npos ? "Hello <s> world, \xE2\x96\x81 it's 42\n" : all.substr(cut + 1);
 
   MemoryFolder folder;
-  switch (data[0] % 4) {
+  switch (data[0] % 6) {
     case 0:
       folder.files["tokenizer.json"] = file;
       break;
@@ -31,6 +31,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       folder.files["merges.txt"] = middle == file.npos ? "" : file.substr(middle + 1);
       break;
     }
+    case 4:
+      folder.files["qwen.tiktoken"] = file;
+      break;
+    case 5:
+      folder.files["spiece.model"] = file;
+      break;
     default:
       folder.files["vocab.json"] = R"({"a": 0, "b": 1, "ab": 2})";
       folder.files["merges.txt"] = "a b\n";

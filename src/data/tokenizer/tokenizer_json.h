@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "data/tokenizer/bpe.h"
 #include "data/tokenizer/pipeline.h"
 #include "data/tokenizer/special_tokens.h"
 #include "format/json.h"
@@ -25,6 +26,9 @@ Result<std::optional<Json>> StepsOfClass(const Json& tokenizer_json, const Speci
 // Like transformers, adds from `special` the tokens that only tokenizer_config.json has, and its add_bos_token /
 // add_eos_token. `where` names the file in errors.
 Result<PipelineParts> ParseTokenizerJson(std::string_view text, const SpecialTokens& special, const std::string& where);
+
+// "BPE", "Unigram", "WordPiece", or another one that ParseTokenizerJson refuses.
+Result<std::string> ModelTypeOf(const Json& tokenizer_json, const std::string& where);
 
 // The merges of a tokenizer.json's "model", which the result's views are of.
 Result<std::vector<Bpe::Merge>> MergesFromJson(const Json& model, const std::string& where);

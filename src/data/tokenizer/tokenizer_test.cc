@@ -146,9 +146,18 @@ TEST(Tokenizer, EncodesALongWordInLittleMoreThanLinearTime) {
   nfc["normalizer"] = {{"type", "NFC"}};
   const auto normalizing = LoadFiles({{"tokenizer.json", nfc.dump()}});
   ASSERT_TRUE(normalizing.ok());
+  auto wide = OwnJson("tiny_word_piece");
+  wide["model"]["max_input_chars_per_word"] = 1'000'000'000;
+  const auto word_piece = LoadFiles({{"tokenizer.json", wide.dump()}});
+  ASSERT_TRUE(word_piece.ok());
   const auto bpe = LoadOwn("tiny_byte_level"), sentence_piece = LoadOwn("tiny_llama2");
+  const auto unigram = LoadOwn("tiny_unigram_bytes"), normalizing_unigram = LoadOwn("tiny_unigram");
+  const auto tiktoken = LoadOwn("tiny_tiktoken");
   const std::pair<std::string, const Tokenizer*> tokenizers[] = {
-      {"tiny_byte_level", bpe.get()}, {"tiny_llama2", sentence_piece.get()}, {"NFC", normalizing->get()}};
+      {"tiny_byte_level", bpe.get()},   {"tiny_llama2", sentence_piece.get()},
+      {"changes", normalizing->get()},  {"tiny_unigram_bytes", unigram.get()},
+      {"changes", word_piece->get()},   {"changes", normalizing_unigram.get()},
+      {"tiny_tiktoken", tiktoken.get()}};
   std::mt19937 random(4);
   constexpr int kShort = 2'000, kLong = 32 * kShort;
   std::string letters, marks = "aa";
@@ -161,7 +170,7 @@ TEST(Tokenizer, EncodesALongWordInLittleMoreThanLinearTime) {
         const auto ids = tokenizer.Encode(text.substr(0, bytes), {.add_special = false});
         const double end = ProcessorSeconds();
         EXPECT_TRUE(ids.ok()) << ids.status().message();
-        if (bytes == kLong && name != "NFC") {
+        if (bytes == kLong && name != "changes") {
           EXPECT_EQ(tokenizer.Decode(*ids).size(), bytes) << name;
         }
         return end - start;
@@ -226,25 +235,78 @@ TEST(Tokenizer, TokenizerConfigAddsTokensThatTokenizerJsonLacks) {
 
 TEST(Tokenizer, ErrorsNameUnsupportedAndSupportedKinds) {
   auto json = OwnJson("tiny_byte_level");
-  json["model"]["type"] = "WordPiece";
-  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("'WordPiece' is not supported; only BPE is"),
-            std::string::npos);
+  json["model"]["type"] = "WordLevel";
+  EXPECT_NE(
+      LoadError({{"tokenizer.json", json.dump()}}).find("'WordLevel' is not supported (BPE, Unigram and WordPiece"),
+      std::string::npos);
   json = OwnJson("tiny_byte_level");
   json["pre_tokenizer"] = {{"type", "UnicodeScripts"}};
   EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("'UnicodeScripts' is not supported"), std::string::npos);
   json["pre_tokenizer"] = nullptr;
-  json["normalizer"] = {{"type", "Precompiled"}};
-  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("'Precompiled' is not supported"), std::string::npos);
+  json["normalizer"] = {{"type", "Nmt"}};
+  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("'Nmt' is not supported"), std::string::npos);
+  json["normalizer"] = {{"type", "Precompiled"}, {"precompiled_charsmap", "AAAA"}};
+  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("precompiled_charsmap of its normalizer is broken"),
+            std::string::npos);
   json["normalizer"] = nullptr;
   json["model"]["dropout"] = 0.1;
   EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("dropout"), std::string::npos);
-  EXPECT_NE(LoadError({{"tokenizer.model", "IQ== 0\nIg== 1\n"}}).find("tokenizer.json"), std::string::npos);
+  EXPECT_NE(LoadError({{"tokenizer.model", "IQ== 0\nIg== 1\n"},
+                       {"tokenizer_config.json", R"({"tokenizer_class": "ChatGLM4Tokenizer"})"}})
+                .find("tiktoken's file of a ChatGLM4Tokenizer is not supported"),
+            std::string::npos);
   EXPECT_NE(LoadError({{"vocab.json", "{}"}}).find(": no tokenizer: "), std::string::npos);
   EXPECT_NE(LoadError({{"vocab.json", "{}"},
                        {"merges.txt", ""},
                        {"tokenizer_config.json", R"({"tokenizer_class": "CLIPTokenizer"})"}})
                 .find("CLIPTokenizer"),
             std::string::npos);
+}
+
+TEST(Tokenizer, ErrorsNameWhatIsWrongInModelsThatAreNotBpe) {
+  auto json = OwnJson("tiny_unigram_bytes");
+  json["model"]["unk_id"] = nullptr;
+  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("has no 'unk_id'"), std::string::npos);
+  json["model"]["unk_id"] = 70'000;
+  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("'unk_id' is 70000"), std::string::npos);
+  json = OwnJson("tiny_unigram_bytes");
+  json["model"]["vocab"][5] = "a";
+  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("token 5 of the Unigram model"), std::string::npos);
+  json["model"]["vocab"][5] = {std::string(2'000, 'a'), -1.5};
+  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("token 5 has 2000 bytes"), std::string::npos);
+  json = OwnJson("tiny_word_piece");
+  json["model"]["unk_token"] = "[NONE]";
+  EXPECT_NE(LoadError({{"tokenizer.json", json.dump()}}).find("'[NONE]' is not in the vocabulary"), std::string::npos);
+  EXPECT_NE(LoadError({{"tiktoken.model", "IQ== 0\nIg= 1\n"}}).find("tiktoken.model, line 2"), std::string::npos);
+  EXPECT_NE(LoadError({{"tiktoken.model", "IQ== 0\nIg== 7\n"}}).find("of which one has the rank 7"), std::string::npos);
+  EXPECT_NE(LoadError({{"tiktoken.model", "IQ== 0\nIQ== 1\n"}}).find("rank 1 has the token of another"),
+            std::string::npos);
+}
+
+TEST(Tokenizer, TiktokenNamesItsSpecialTokensAsTheModelsCodeDoes) {
+  const std::string ranks = *ReadTextFile(PosixEnv(), kFolder + "tiny_tiktoken/tiktoken.model");
+  const auto n = static_cast<int32_t>(std::count(ranks.begin(), ranks.end(), '\n'));
+  const auto llama = LoadFiles({{"tokenizer.model", ranks}});
+  ASSERT_TRUE(llama.ok()) << llama.status().message();
+  EXPECT_EQ((*llama)->vocab_size(), n + 256);
+  EXPECT_EQ((*llama)->bos(), n);
+  EXPECT_EQ((*llama)->stop_ids(), (std::vector<int32_t>{n + 1, n + 8, n + 9}));
+  EXPECT_EQ((*llama)->IdToToken(n + 11), "<|reserved_special_token_2|>");
+  EXPECT_EQ((*llama)->IdToToken(n + 255), "<|reserved_special_token_246|>");
+  EXPECT_EQ((*llama)->Encode("<|eot_id|>")->back(), n + 9);
+  const auto qwen = LoadFiles({{"qwen.tiktoken", ranks}});
+  ASSERT_TRUE(qwen.ok()) << qwen.status().message();
+  EXPECT_EQ((*qwen)->IdToToken(n + 2), "<|im_end|>");
+  EXPECT_EQ((*qwen)->IdToToken(n + 207), "<|extra_204|>");
+  EXPECT_EQ((*qwen)->bos(), std::nullopt);
+  const auto kimi =
+      LoadFiles({{"tiktoken.model", ranks},
+                 {"tokenizer_config.json",
+                  R"({"tokenizer_class": "TikTokenTokenizer", "eos_token": "[EOS]", "added_tokens_decoder": {")" +
+                      std::to_string(n + 1) + R"(": {"content": "[EOS]", "special": true}}})"}});
+  ASSERT_TRUE(kimi.ok()) << kimi.status().message();
+  EXPECT_EQ((*kimi)->eos(), n + 1);
+  EXPECT_EQ((*kimi)->IdToToken(n + 3), "<|reserved_token_" + std::to_string(n + 3) + "|>");
 }
 
 TEST(Tokenizer, ErrorsNameTheMergeAndTheToken) {
@@ -296,7 +358,8 @@ TEST(Tokenizer, StopsFilesThatGrowTheTextWithoutBound) {
 
 TEST(Tokenizer, TruncatedFilesAreErrorsNotCrashes) {
   for (const char* name :
-       {"tiny_byte_level/tokenizer.json", "tiny_llama2/tokenizer.json", "tiny_sentencepiece/tokenizer.model"}) {
+       {"tiny_byte_level/tokenizer.json", "tiny_llama2/tokenizer.json", "tiny_sentencepiece/tokenizer.model",
+        "tiny_unigram/tokenizer.json", "tiny_word_piece/tokenizer.json", "tiny_spiece/spiece.model"}) {
     const std::string whole = *ReadTextFile(PosixEnv(), kFolder + name);
     for (size_t n = 0; n < whole.size(); n += whole.size() / 40 + 1) {
       MemoryFolder folder;

@@ -126,6 +126,29 @@ bool IsMark(char32_t c) {
          c == 0x1CF2 || c == 0x1CF3;  // marks in that version
 }
 
+bool IsNonspacingMark(char32_t c) {
+  return (Category(c) == UTF8PROC_CATEGORY_MN && !IsUnknownToNormalizers(c) && !IsUnknownNonspacing(c)) || c == 0x1734;
+}
+
+bool IsOther(char32_t c) {
+  const auto category = Category(c);
+  // Format characters since Unicode 9.
+  const bool newer = c == 0x890 || c == 0x891 || c == 0x8E2 || c == 0x110CD || (c >= 0x13430 && c <= 0x1343F);
+  return category == UTF8PROC_CATEGORY_CC || category == UTF8PROC_CATEGORY_CO ||
+         (category == UTF8PROC_CATEGORY_CF && !newer);
+}
+
+size_t GraphemeEnd(std::string_view text, size_t begin) {
+  utf8proc_int32_t state = 0;
+  auto left = static_cast<utf8proc_int32_t>(utf8::At(text, begin));
+  for (size_t end = begin + utf8::Length(text[begin]); end < text.size(); end += utf8::Length(text[end])) {
+    const auto right = static_cast<utf8proc_int32_t>(utf8::At(text, end));
+    if (utf8proc_grapheme_break_stateful(left, right, &state)) return end;
+    left = right;
+  }
+  return text.size();
+}
+
 std::string Normalize(std::string_view text, Form form) {
   if (utf8::IsAscii(text)) return std::string(text);
   const bool compose = form == Form::kNfc || form == Form::kNfkc;

@@ -10,10 +10,15 @@ namespace temper::unicode {
 
 bool IsSpace(char32_t c);  // White_Space
 // Each follows the version of Unicode of the part of the tokenizers library that uses it (newer_characters.h).
-bool IsNumeric(char32_t c);      // Nd, Nl, No
-bool IsPunctuation(char32_t c);  // ASCII punctuation and P*
-bool IsWord(char32_t c);         // \w of regular expressions: Alphabetic, M, Nd, Pc, Join_Control
-bool IsMark(char32_t c);         // M*: dropped by stripping accents
+bool IsNumeric(char32_t c);         // Nd, Nl, No
+bool IsPunctuation(char32_t c);     // ASCII punctuation and P*
+bool IsWord(char32_t c);            // \w of regular expressions: Alphabetic, M, Nd, Pc, Join_Control
+bool IsMark(char32_t c);            // M*: dropped by stripping accents
+bool IsNonspacingMark(char32_t c);  // Mn: dropped by BERT's normalizer, as are
+bool IsOther(char32_t c);           // Cc, Cf and Co
+// The end of the extended grapheme cluster, what readers see as one character, that begins at `begin`. REQUIRES: valid
+// UTF-8, begin < text.size().
+size_t GraphemeEnd(std::string_view text, size_t begin);
 // Letters that normal forms may join with the character before: of Hangul, and to be safe all beyond 16 bits. (Marks
 // may be joined, too.)
 inline bool MayJoinBefore(char32_t c) {

@@ -5,12 +5,14 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "base/env.h"
 #include "base/project_folder_for_test.h"
 #include "base/utf8.h"
+#include "data/tokenizer/normalizer.h"
 #include "data/tokenizer/regex.h"
 #include "data/tokenizer/unicode.h"
 #include "format/json.h"
@@ -144,6 +146,20 @@ TEST(UnicodeGoldens, StepsChangeCharactersAsTokenizersDoes) {
   const std::string marks = "\u0345\u0301\u0323\u0327\u094d\u3099\u093c\u0334";
   const auto nfd = form(Form::kNfd);
   const std::string nfd_of_marks = nfd(marks);
+  const auto bert = [](const char* part) {
+    Json json = {{"type", "BertNormalizer"},
+                 {"clean_text", false},
+                 {"handle_chinese_chars", false},
+                 {"strip_accents", false},
+                 {"lowercase", false}};
+    json[part] = true;
+    return [step = std::shared_ptr<Normalizer>(*Normalizer::FromJson(json, "f.json"))](const std::string& text) {
+      RegexScratch scratch;
+      Stretch stretch{text, /*at_start=*/true, /*limit=*/1 << 20};
+      EXPECT_TRUE(step->Apply(stretch, scratch).ok());
+      return stretch.text;
+    };
+  };
   const std::map<std::string, std::function<std::string(const std::string&)>> changes = {
       {"Lowercase", [](const std::string& text) { return unicode::Lowercase(text); }},
       {"NFC", form(Form::kNfc)},
@@ -152,6 +168,9 @@ TEST(UnicodeGoldens, StepsChangeCharactersAsTokenizersDoes) {
       {"NFKD", form(Form::kNfkd)},
       {"StripAccents",
        [](const std::string& text) { return unicode::IsMark(utf8::At(text, 0)) ? std::string() : text; }},
+      {"Bert clean_text", bert("clean_text")},
+      {"Bert handle_chinese_chars", bert("handle_chinese_chars")},
+      {"Bert strip_accents", bert("strip_accents")},
       {"order", [&](const std::string& text) {
          const std::string ordered = nfd(marks + text);
          return ordered == nfd_of_marks + nfd(text) ? text : ordered;

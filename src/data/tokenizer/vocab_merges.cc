@@ -100,15 +100,15 @@ Result<PipelineParts> ParseVocabAndMerges(std::string_view vocab, std::string_vi
   TEMPER_ASSIGN_OR_RETURN(parts.normalizer, Normalizer::FromJson(steps.normalizer, where));
   BpeOptions options;
   TEMPER_ASSIGN_OR_RETURN(parts.pre_tokenizers, PreTokenizer::FromJson(steps.pre_tokenizer, &options.bytes_in, where));
-  TEMPER_ASSIGN_OR_RETURN(parts.bpe, Bpe::Create(std::move(vocabulary), pairs, std::move(options), merges_where));
+  TEMPER_ASSIGN_OR_RETURN(parts.model, Bpe::Create(std::move(vocabulary), pairs, std::move(options), merges_where));
   TEMPER_ASSIGN_OR_RETURN(parts.decoder, Decoder::FromJson(ParseBuiltIn(R"({"type": "ByteLevel"})", false), where));
 
   // A default that the vocabulary lacks is not a token of this model.
-  AddedTokenIds ids(parts.bpe->vocabulary());
+  AddedTokenIds ids(parts.model->vocabulary());
   for (const AddedToken& token : special.added) TEMPER_RETURN_IF_ERROR(ids.Add(token, where));
   const auto fill = [&](SpecialRole& role, const char* content) {
     if (role.stated || !content) return;
-    if (!parts.bpe->vocabulary().Find(content) && !ids.Has(content)) return;
+    if (!parts.model->vocabulary().Find(content) && !ids.Has(content)) return;
     role.stated = true;
     role.token.emplace();
     role.token->content = content;

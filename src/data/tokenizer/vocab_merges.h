@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "data/tokenizer/bpe.h"
 #include "data/tokenizer/pipeline.h"
 #include "data/tokenizer/special_tokens.h"
 #include "format/json.h"

@@ -8,7 +8,7 @@
 
 namespace temper {
 
-inline constexpr int kSmallBlock = 32;   // elements of q8_0, q5_0, q5_1
+inline constexpr int kSmallBlock = 32;   // elements of q8_0, q5_0, q5_1, q4_0, q4_1
 inline constexpr int kSuperBlock = 256;  // of k-types: groups of 32 (q4_k, q5_k) or 16 (q6_k) share two scales of f16
 
 struct BlockQ8 {  // x = d q
@@ -16,6 +16,18 @@ struct BlockQ8 {  // x = d q
   int8_t q[kSmallBlock];
 };
 static_assert(sizeof(BlockQ8) == 34);
+
+struct BlockQ40 {  // x = d (q - 8)
+  f16 d;
+  uint8_t low[kSmallBlock / 2];  // elements i and i + 16
+};
+static_assert(sizeof(BlockQ40) == 18);
+
+struct BlockQ41 {  // x = d q + m
+  f16 d, m;
+  uint8_t low[kSmallBlock / 2];
+};
+static_assert(sizeof(BlockQ41) == 20);
 
 struct BlockQ50 {  // x = d (q - 16)
   f16 d;
