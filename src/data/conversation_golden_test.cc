@@ -91,8 +91,8 @@ class Case {
  private:
   void ReadTurns() {
     for (const OrderedJson& turn : golden_["turns"]) {
-      open_.insert(turns_.size());
       const auto supervised = turn["learnt"].get<std::vector<size_t>>();
+      if (!supervised.empty()) open_.insert(turns_.size());  // else an empty answer, which is not trained
       turns_.push_back({turn["prompt"].get<Ids>(), turn["ids"].get<Ids>(), {supervised.begin(), supervised.end()}});
     }
   }

@@ -10,9 +10,12 @@
 //    b. else where what the template prints begins to depend on what the assistant says, found by rendering two other
 //       texts in its place that differ from the first character on, and in place of its tool calls and reasoning, too:
 //       - in F, where the messages before it look the same in F as without the turn (DeepSeek-R1's prompt adds a
-//         <think> that its turns do not have; Qwen 3's closes it where its turn prints reasoning);
-//       - after P, where they do not (Mistral puts the system message into the last user turn): the text is then P and
-//         the turn, as generation from P gives it.
+//         <think> that its turns do not have; Qwen 3's closes it where its turn prints reasoning). What F has ahead of
+//         that and P lacks counts, too (Command R7B: <|START_RESPONSE|>);
+//       - after P, where they do not (Mistral puts the system message into the last user turn; gpt-oss drops thoughts
+//         once an answer follows): the text is then P and the turn, as generation from P gives it. The turn begins
+//         behind P's header if F has that (gpt-oss: a channel follows it).
+//       A marker or word that F and another text only begin alike is the turn's as a whole (word_start.h).
 //    A header of the next turn that the template prints behind the turn's eos_token is dropped.
 // 3. From the last turn backwards: a text holds every earlier turn whose own text, or that text without the eos_token
 //    that some templates append to a finished conversation, is a prefix of it. Turns that no text holds keep their own.
@@ -36,6 +39,7 @@
 #include "data/template/chat_renderer.h"
 #include "data/template/unicode.h"
 #include "data/template/whole_text.h"
+#include "data/template/word_start.h"
 
 namespace temper {
 namespace {
@@ -198,17 +202,28 @@ class Deriver {
     size_t begin = 0;
     if (prompt.ok() && !prompt->text.empty() && turn.text.starts_with(prompt->text)) {
       begin = prompt->text.size();
+      turn.text.resize(turn.text.size() - NextHeader(prompt->text, turn.text));
     } else {
+      const size_t header = prompt.ok() ? NextHeader(prompt->text, turn.text) : 0;
+      turn.text.resize(turn.text.size() - header);
       const Result<RenderedTemplate> before = Render(turn.message, false);
-      const bool history_stands = before.ok() && turn.text.starts_with(WithoutEos(before->text));
-      TEMPER_ASSIGN_OR_RETURN(
-          begin, SaidFrom(turn, history_stands ? std::optional(WithoutEos(before->text).size()) : std::nullopt));
-      if (!history_stands && prompt.ok() && turn.message > 0) {
+      Ahead ahead;
+      if (before.ok()) {
+        std::string_view text = before->text;
+        if (header > 0) text.remove_suffix(NextHeader(prompt->text, text));
+        if (turn.text.starts_with(WithoutEos(text))) ahead.history = WithoutEos(text).size();
+        if (prompt.ok() && prompt->text.starts_with(before->text)) {
+          ahead.header = std::string_view(prompt->text).substr(before->text.size());
+        }
+      }
+      TEMPER_ASSIGN_OR_RETURN(begin, SaidFrom(turn, ahead));
+      if (!ahead.history && prompt.ok() && turn.message > 0) {
         turn.text = prompt->text + turn.text.substr(begin);
         begin = prompt->text.size();
+      } else if (ahead.history && prompt.ok()) {
+        begin = NotInPrompt(turn, ahead, prompt->text, begin);
       }
     }
-    if (prompt.ok()) DropNextHeader(prompt->text, turn.text);
     const size_t end = SpanEnd(turn.message, turn.text);
     if (begin >= end) return Fail(turn.message, "the template prints nothing for it");
     turn.spans = {{begin, end}};
@@ -216,29 +231,59 @@ class Deriver {
   }
 
   // A template that ignores add_generation_prompt (Cohere's) prints the header of the next turn behind every
-  // conversation, as at the end of its prompts. The model does not write it.
-  void DropNextHeader(std::string_view prompt, std::string& text) const {
+  // conversation, as at the end of its prompts. The model does not write it. Its length, 0 if there is none.
+  size_t NextHeader(std::string_view prompt, std::string_view text) const {
     const size_t end = eos_token_.empty() ? std::string::npos : text.rfind(eos_token_);
-    if (end == std::string::npos) return;
-    const std::string_view behind = std::string_view(text).substr(end + eos_token_.size());
-    if (!WithoutTrailingSpace(behind).empty() && prompt.ends_with(behind)) text.resize(end + eos_token_.size());
+    if (end == std::string::npos) return 0;
+    const std::string_view behind = text.substr(end + eos_token_.size());
+    return !WithoutTrailingSpace(behind).empty() && prompt.ends_with(behind) ? behind.size() : 0;
   }
 
-  // The position in the turn's text from which on it depends on what the assistant says. `history`: the length of the
-  // messages before, if they look in it as they do without the turn.
-  Result<size_t> SaidFrom(const Turn& turn, std::optional<size_t> history) {
+  // What is ahead of a turn.
+  struct Ahead {
+    std::optional<size_t> history;  // the length of the messages before, if the turn's text begins with them
+    std::string_view header;        // what add_generation_prompt adds
+  };
+
+  // Behind the last header of the prompt that the turn's text has between the words of the message before it and
+  // `upto`; nullopt if there is none.
+  std::optional<size_t> BehindHeader(const Turn& turn, const Ahead& ahead, size_t upto) {
+    if (ahead.header.empty() || upto < ahead.header.size()) return std::nullopt;
+    const ChatRenderer::OtherWords words{.content = kProbes[0], .alone = true, .message = turn.message - 1};
+    const auto other = Render(turn.message + 1, false, &words);
+    if (!other.ok() || other->text == turn.text) return std::nullopt;
+    const auto n = static_cast<int64_t>(std::min(turn.text.size(), other->text.size()));
+    const auto same = std::mismatch(turn.text.rbegin(), turn.text.rbegin() + n, other->text.rbegin()).first;
+    const auto words_end = static_cast<size_t>(turn.text.rend() - same);
+    const size_t at = turn.text.rfind(ahead.header, upto - ahead.header.size());
+    return at == std::string::npos || at < words_end ? std::nullopt : std::optional(at + ahead.header.size());
+  }
+
+  // What the prompt lacks the model has to write, also where it is the same for all words: that begins ahead of `said`,
+  // from where on the text depends on what is said. White space there may be the header's.
+  size_t NotInPrompt(const Turn& turn, const Ahead& ahead, std::string_view prompt, size_t said) {
+    const std::string_view text = turn.text;
+    size_t begin = std::max(*ahead.history, CommonWords(prompt, text));
+    if (begin >= said || IsBlank(text.substr(begin, said - begin))) return said;
+    if (const auto behind = turn.message > 0 ? BehindHeader(turn, ahead, said) : std::nullopt) begin = *behind;
+    return begin;
+  }
+
+  // The position in the turn's text from which on it depends on what the assistant says, or where the messages before
+  // look otherwise in it than without the turn, its position behind the header.
+  Result<size_t> SaidFrom(const Turn& turn, const Ahead& ahead) {
     Status failed;
     // A template may reject the turn without its tool calls: it counts the turns that have none.
     for (const bool alone : {true, false}) {
       if (!alone && !chat_.SaysMore(turn.message)) break;
-      const auto begin = SaidFrom(turn, history, alone);
+      const auto begin = SaidFrom(turn, ahead, alone);
       if (begin.ok()) return begin;
       failed = begin.status();
     }
     return failed;
   }
 
-  Result<size_t> SaidFrom(const Turn& turn, std::optional<size_t> history, bool alone) {
+  Result<size_t> SaidFrom(const Turn& turn, const Ahead& ahead, bool alone) {
     const ChatRenderer::OtherWords words[] = {{kProbes[0], alone}, {kProbes[1], alone}};
     TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate a, Render(turn.message + 1, false, &words[0]));
     TEMPER_ASSIGN_OR_RETURN(const RenderedTemplate b, Render(turn.message + 1, false, &words[1]));
@@ -246,12 +291,16 @@ class Deriver {
     if (a.text.compare(content, std::char_traits<char>::length(kProbes[0]), kProbes[0]) != 0) {
       return Fail(turn.message, "the template does not print its content");
     }
-    const size_t begin = std::min(CommonPrefix(turn.text, a.text), CommonPrefix(turn.text, b.text));
+    size_t begin = std::min(CommonPrefix(turn.text, a.text), CommonPrefix(turn.text, b.text));
+    if (!ahead.history && turn.message > 0) {
+      if (const auto behind = BehindHeader(turn, ahead, begin)) return *behind;
+    }
+    if (begin < content) begin = std::max(ahead.history.value_or(0), WordStart(turn.text, begin));
     // Between the end of the history and the content the turn may print more of what was said: its reasoning. Text
     // further ahead is not the turn's. Without a history only white space is known to be the turn's: a template may
     // print a space ahead of the content, but not ahead of calls or reasoning.
     const auto between = std::string_view(a.text).substr(begin, content - begin);
-    const bool elsewhere = history ? begin < *history : !jinja::Strip(between, nullptr, true, true).empty();
+    const bool elsewhere = ahead.history ? begin < *ahead.history : !jinja::Strip(between, nullptr, true, true).empty();
     if (begin != content && elsewhere) {
       return Fail(turn.message, "the text before it depends on it");
     }

@@ -248,6 +248,52 @@ TEST(ChatTemplate, ReasoningCountsWhereThePromptDoesNotBeginItsTurn) {
             Texts{"<user>q<end><assistant>[<think>\nEasy.\n</think>\n4<end>]"});
 }
 
+// As GLM-4.7's with enable_thinking false: the prompt closes reasoning, with a marker that begins as the one that opens
+// it.
+TEST(ChatTemplate, ATurnBeginsWithAWholeMarkerOrWord) {
+  const OrderedJson messages = Parse(R"([{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "4", "reasoning_content": "Easy."}])");
+  const auto with = [](const std::string& thought, const std::string& none) {
+    return "{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content %}" + thought +
+           "{% elif m.role == 'assistant' %}" + none +
+           "{% endif %}{{ m.content }}<end>{% endfor %}{% if add_generation_prompt %}<assistant>" + none +
+           "{% endif %}";
+  };
+  EXPECT_EQ(Spans(with("<think>{{ m.reasoning_content }}</think>", "</think>"), messages),
+            Texts{"<user>q<end><assistant>[<think>Easy.</think>4<end>]"});
+  EXPECT_EQ(Spans(with("Reasoning: {{ m.reasoning_content }} Response: ", "Response: "), messages),
+            Texts{"<user>q<end><assistant>[Reasoning: Easy. Response: 4<end>]"});
+}
+
+// As Command R7B's: every prompt has empty reasoning; the turn has a marker in its place, which no prompt has.
+TEST(ChatTemplate, AMarkerAheadOfEveryAnswerThatThePromptLacksCounts) {
+  const std::string turns =
+      "{% for m in messages %}<{{ m.role }}>{{ '<says>' if m.role == 'assistant' }}{{ m.content + eos_token }}{% "
+      "endfor %}";
+  EXPECT_EQ(Spans(turns + "{% if add_generation_prompt %}<assistant><think></think>{% endif %}"),
+            Texts{"<user>q1</s><assistant>[<says>a1</s>]<user>q2</s><assistant>[<says>a2</s>]"});
+  // The header is printed behind every conversation.
+  EXPECT_EQ(Spans(turns + "<assistant><think></think>"),
+            Texts{"<user>q1</s><assistant>[<says>a1</s>]<user>q2</s><assistant>[<says>a2</s>]"});
+}
+
+// As gpt-oss's: once an answer follows, the thoughts ahead of its calls are gone; an answer has a channel.
+TEST(ChatTemplate, ATurnThatRewritesItsHistoryKeepsAllThatItsHeaderIsFollowedBy) {
+  constexpr const char* kChannels =
+      "{% for m in messages %}{% if m.role != 'assistant' %}<{{ m.role }}>{{ m.content }}<end>{% else %}"
+      "{% if m.thinking and not messages[loop.index:] | selectattr('role', 'equalto', 'assistant') | list %}"
+      "<assistant>#thought:{{ m.thinking }}<end>{% endif %}<assistant>"
+      "{% if m.tool_calls %}#call:{{ m.tool_calls[0] }}<call>{% else %}#final:{{ m.content }}<end>{% endif %}"
+      "{% endif %}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}";
+  OrderedJson messages = Parse(R"([{"role": "user", "content": "q"},
+      {"role": "assistant", "content": "", "thinking": "T1", "tool_calls": ["f"]},
+      {"role": "tool", "content": "<assistant>"}, {"role": "assistant", "content": "a"}])");
+  const std::string head = "<user>q<end><assistant>[#thought:T1<end><assistant>#call:f<call>]<tool><assistant><end>";
+  EXPECT_EQ(Spans(kChannels, messages), Texts{head + "<assistant>[#final:a<end>]"});
+  messages[3]["thinking"] = "T2";
+  EXPECT_EQ(Spans(kChannels, messages), Texts{head + "<assistant>[#thought:T2<end><assistant>#final:a<end>]"});
+}
+
 TEST(ChatTemplate, ReasoningWithinTheContentCountsWhereItsBlockIsPrintedAnew) {
   const OrderedJson messages = Parse(R"([{"role": "user", "content": "q"},
       {"role": "assistant", "content": "<think>Easy.</think>4"}])");

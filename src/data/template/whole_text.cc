@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "base/text_parts.h"
+#include "data/template/word_start.h"
 
 namespace temper {
 namespace {
@@ -41,12 +42,15 @@ Result<std::optional<TextSpan>> WordsOf(const WholeText& whole, size_t message, 
   if (a.text.compare(content, length, kOtherTexts[0]) != 0) return Fails("the template does not print its content");
   const std::string_view rest = std::string_view(a.text).substr(content + length);
   if (std::string_view(b.text).substr(content + length) != rest) return Fails("the text behind it depends on it");
-  const size_t begin = std::min(CommonPrefix(text, a.text), CommonPrefix(text, b.text));
+  size_t begin = std::min(CommonPrefix(text, a.text), CommonPrefix(text, b.text));
+  if (begin < content) begin = WordStart(text, begin);
   // Text ahead of the content, such as reasoning, belongs to the turn only behind its prompt.
   if (begin < content && begin < whole.begins) return Fails("the text before it depends on it");
   if (begin < content && whole.begins == 0 && !IsBlank(a.text.substr(begin, content - begin))) {
     return Fails("the text before it depends on it");
   }
+  // What the prompt lacks the model had to write, also where it is the same for all words.
+  if (whole.begins > 0 && !IsBlank(text.substr(whole.begins, begin - whole.begins))) begin = whole.begins;
   if (!text.ends_with(rest)) return Fails("the text behind it depends on it");
   const size_t end = text.size() - rest.size();
   if (end <= begin) return std::optional<TextSpan>();

@@ -67,6 +67,20 @@ TEST(WholeText, EarlierTurnsCountAsTheTemplatePrintsThemInTheWholeConversation) 
                   "<assistant>[(t3)a3<end>]\n"});
 }
 
+// As gpt-oss's: an earlier answer has no thoughts, but its channel, which the model had to write.
+TEST(WholeText, AMarkerAheadOfAnEarlierAnswerCounts) {
+  constexpr const char* kChannels =
+      "{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content and loop.last %}#thought:{{ m.reasoning_content "
+      "}}"
+      "<end><assistant>{% endif %}{{ '#final:' if m.role == 'assistant' }}{{ m.content }}<end>{% endfor %}"
+      "{% if add_generation_prompt %}<assistant>{% endif %}";
+  const OrderedJson messages = Messages(R"([{"role": "user", "content": "q1"},
+      {"role": "assistant", "content": "a1", "reasoning_content": "t1"}, {"role": "user", "content": "q2"},
+      {"role": "assistant", "content": "a2", "reasoning_content": "t2"}])");
+  EXPECT_EQ(One(kChannels, messages), Texts{"<user>q1<end><assistant>[#final:a1<end>]<user>q2<end><assistant>[#thought:"
+                                            "t2<end><assistant>#final:a2<end>]"});
+}
+
 TEST(WholeText, ATemplateThatKeepsEarlierTurnsGivesTheSameText) {
   const char* source =
       "{% for m in messages %}<{{ m.role }}>{{ m.content }}<end>\n{% endfor %}"
