@@ -74,15 +74,18 @@ def run_call(folder, command, out):
 
 
 def estimate(taken, sizes):
-    """Seconds of all calls and their standard error: a line through (bytes, seconds) of those that were taken."""
+    """Seconds of all calls and their standard error: a line through (bytes, seconds) of those that were taken. The mean of
+    fewer than five says little, and has no error."""
     n = len(taken)
+    if n < 5:
+        return len(sizes) * sum(seconds for _, seconds in taken) / n, float("nan")
     mean_bytes = sum(bytes_ for bytes_, _ in taken) / n
     mean = sum(seconds for _, seconds in taken) / n
     square = sum((bytes_ - mean_bytes) ** 2 for bytes_, _ in taken)
     slope = sum((bytes_ - mean_bytes) * (seconds - mean) for bytes_, seconds in taken) / square if square else 0
     rest = sum((seconds - mean - slope * (bytes_ - mean_bytes)) ** 2 for bytes_, seconds in taken)
     total = len(sizes) * (mean + slope * (sum(sizes) / len(sizes) - mean_bytes))
-    return total, len(sizes) * (rest / max(n - 2, 1) / n) ** 0.5
+    return total, len(sizes) * (rest / (n - 2) / n) ** 0.5
 
 
 def build(arguments):
