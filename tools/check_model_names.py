@@ -25,7 +25,7 @@ EXCEPTIONS = {
     # Names of GGUF files: llama.cpp's architectures whose tensors get types of their own, tokenizers and pre-tokenizers.
     "src/format/gguf/quant_mix.cc": {"qwen2", "olmo", "llama", "jais2", "falcon"},
     "src/data/tokenizer/gguf_vocabulary.cc": {"gpt2", "llama"},
-    "src/data/tokenizer/gguf_pre_tokenizer.cc": {"llama", "llama3", "qwen2", "falcon", "falcon3", "starcoder", "phi", "olmo", "exaone"},
+    "src/data/tokenizer/gguf_pre_tokenizer.cc": {"llama", "llama3", "qwen2", "falcon", "falcon3", "starcoder", "phi", "olmo", "exaone", "mpt"},
     "src/data/tokenizer/gguf_tokenizer.cc": {"gpt2", "llama"},
 }
 # Files of src/model that are not families: they name values of the graph and settings of PEFT and bitsandbytes.
@@ -34,8 +34,8 @@ NO_FAMILIES = {"forward.cc", "forward.h", "gguf_config.cc", "gguf_description.cc
                "lora_rewrite.cc", "lora_rewrite.h", "model.cc", "model.h", "mxfp4_experts.cc", "mxfp4_experts.h", "quantisation_config.cc", "quantisation_config.h",
                "row_rewrite.cc", "row_rewrite.h", "row_selector.cc", "row_selector.h",
                "trainable_set.cc", "trainable_set.h"}
-# Attributes of ops, some with the name of a key; an op; the key that identifies families; words that are also families.
-OURS = {"head_dim", "model_type", "top_groups", "inv_freq", "long_inv_freq", "document_length", "opt", "glm", "layer_norm", "plus_one"}
+# Attributes of ops, some with the name of a key; an op; the key that identifies families; words that are also families; an option that MPT's files have, too.
+OURS = {"head_dim", "model_type", "top_groups", "inv_freq", "long_inv_freq", "document_length", "opt", "glm", "layer_norm", "plus_one", "max_seq_len"}
 
 STRING = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
 RAW = re.compile(r'R"(\w*)\(\n(.*?)\)\1"', re.S)

@@ -20,7 +20,7 @@ for folder in ("src", "tests", "bench"):
         most = 40 if path.name == "main.cc" and folder == "src" else 800
         if (lines := path.read_text().count("\n")) > most:
             faults.append(f"{path}: {lines} lines, {most} at most")
-for folder, most in (("examples", 5), ("tests/parity/goldens", 24)):  # make_goldens.py also has the second limit
+for folder, most in (("examples", 5), ("tests/parity/goldens", 25)):  # make_goldens.py also has the second limit
     size = sum(p.stat().st_size for p in (root / folder).rglob("*") if p.is_file() and p not in generated)
     if size > most * 1_000_000:
         faults.append(f"{folder}: {size} bytes, {most} MB at most")

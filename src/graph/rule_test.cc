@@ -393,6 +393,14 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   refused(Op::kRopeTable, {kIndex}, {{"inv_freq", pair}}, "near", int64_t{8});
   for (const double cap : {0.0, -1.0}) refused(Op::kSoftcap, {kX}, {{"cap", 30.0}}, "cap", cap);
   refused(Op::kAttention, attention, kHeads, "softcap", -1.0);
+  const std::vector<double> slopes(static_cast<size_t>(kHeads.Int("heads")), 0.5);
+  const Attributes alibi = With(kHeads, {{"slopes", slopes}});
+  refused(Op::kAttention, attention, alibi, "slopes", std::vector<double>(slopes.size() + 1, 0.5));
+  refused(Op::kAttention, attention, alibi, "softcap", 1.0);
+  refused(Op::kAttention, attention, alibi, "window", int64_t{3});
+  refused(Op::kAttention, attention, kHeads, "rounded_slopes", kOne);
+  for (const double limit : {0.0, -1.0}) refused(Op::kClamp, {kX}, {{"limit", 1.0}}, "limit", limit);
+  refused(Op::kRopeTable, {kIndex}, {{"inv_freq", pair}, {"sines_first", kOne}}, "interleaved", kOne);
   const Types drawn = {kX, {DType::kI64, {kNumRngWords}}};
   for (const double p : {-0.1, 1.0, 1.5}) refused(Op::kDropout, drawn, {{"p", 0.5}}, "p", p);
   refused(Op::kNoise, drawn, {{"magnitude", 0.5}}, "magnitude", -0.5);

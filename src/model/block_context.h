@@ -24,8 +24,8 @@ struct BlockContext {
   int64_t hidden = 0;
   std::span<const RopeTables> ropes;
   bool transposed = false;  // files store weights as [in, out]
-  // Initial values of the products whose results join the residual sums.
-  ForwardBuilder::Init added_init = ForwardBuilder::Init::kNormal;
+  // Initial values of the products whose results join the residual sums: of the mixer, and of the feed-forward.
+  ForwardBuilder::Init mixed_init = ForwardBuilder::Init::kNormal, fed_init = ForwardBuilder::Init::kNormal;
 
   SharedValues* shared = nullptr;  // of the pass so far
 

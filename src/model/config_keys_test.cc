@@ -22,17 +22,18 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
      {"_name_or_path", "architectures", "is_encoder_decoder", "model_type", "num_labels", "problem_type",
       "transformers_version"}},
     {"tokens: generation_config.json and the tokenizer say which are used",
-     {"bos_token_id", "eod_token_id", "eos_token_id", "pad_token_id"}},
+     {"XGLMForCausalLM.decoder_start_token_id", "bos_token_id", "cls_token_id", "eod_token_id", "eos_token_id",
+      "pad_token_id", "sep_token_id"}},
     {"of heads for other tasks than causal language modelling",
-     {"GPT2LMHeadModel.hidden_dropout", "GPTBigCodeForCausalLM.hidden_dropout", "classifier_dropout", "is_decoder",
-      "summary_activation", "summary_first_dropout", "summary_last_dropout", "summary_proj_to_labels", "summary_type",
-      "summary_use_proj"}},
+     {"CTRLLMHeadModel.id2label", "GPT2LMHeadModel.hidden_dropout", "GPTBigCodeForCausalLM.hidden_dropout",
+      "MptForCausalLM.hidden_dropout", "classifier_dropout", "is_decoder", "summary_activation",
+      "summary_first_dropout", "summary_last_dropout", "summary_proj_to_labels", "summary_type", "summary_use_proj"}},
     {"of embeddings of whole texts", {"pooling"}},
     {"scores and softmax are in f32 anyway",
      {"attention_softmax_in_fp32", "reorder_and_upcast_attn", "scale_attention_softmax_in_fp32"}},
     {"what a call returns, keeps, or does at a time",
      {"chunk_size_feed_forward", "output_attentions", "output_hidden_states", "pretraining_tp", "return_dict",
-      "use_cache"}},
+      "slow_but_exact", "use_cache"}},
     {"the type of the weights, which the files say themselves", {"dtype"}},
     {"of images, a vision tower and its projector, which are not computed",
      {"boi_token_id",
@@ -97,7 +98,9 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
       "Gemma4UnifiedForCausalLM.mm_posemb_size",
       "Gemma4UnifiedForCausalLM.model_patch_size",
       "Gemma4UnifiedForCausalLM.output_proj_dims"}},
-    {"what follows from other keys", {"kv_sharing_modes", "qk_head_dim", "MiniCPM3ForCausalLM.logits_scaling"}},
+    {"what follows from other keys",
+     {"ModernBertDecoderForCausalLM.sliding_window", "kv_sharing_modes", "qk_head_dim",
+      "MiniCPM3ForCausalLM.logits_scaling"}},
     {"text_config has its own",
      {"Gemma3ForConditionalGeneration.initializer_range", "Gemma4ForConditionalGeneration.initializer_range",
       "Gemma4UnifiedForConditionalGeneration.initializer_range"}},
@@ -127,13 +130,31 @@ const std::map<std::string, std::set<std::string>> kHarmless = {
      {"mamba_ssm_cache_dtype", "use_mamba_kernels"}},
     {"another name of layers_block_type, which the file has", {"NemotronHForCausalLM.layer_types"}},
     {"initial weights",
-     {"rescale_prenorm_residual", "time_step_floor", "time_step_max", "YoutuForCausalLM.embedding_initializer_range"}},
+     {"initializer_cutoff_factor", "rescale_prenorm_residual", "time_step_floor", "time_step_max",
+      "YoutuForCausalLM.embedding_initializer_range"}},
     {"what the class keeps and its model does not compute with",
-     {"BioGptForCausalLM.layer_norm_eps", "CodeGenForCausalLM.n_ctx", "GPTBigCodeForCausalLM.num_key_value_heads",
-      "Gemma3ForCausalLM.attn_logit_softcapping", "NemotronHForCausalLM.attention_bias", "NemotronHForCausalLM.expand",
-      "NemotronHForCausalLM.hidden_dropout", "NemotronHForCausalLM.mamba_proj_bias",
-      "NemotronHForCausalLM.num_hidden_layers", "NemotronHForCausalLM.sliding_window",
-      "NemotronHForCausalLM.time_step_limit", "num_logits_to_keep", "residual_in_fp32"}},
+     {"MptForCausalLM.emb_pdrop",
+      "MptForCausalLM.embedding_fraction",
+      "MptForCausalLM.expansion_ratio",
+      "MptForCausalLM.init_device",
+      "MptForCausalLM.learned_pos_emb",
+      "MptForCausalLM.logit_scale",
+      "MptForCausalLM.no_bias",
+      "MptForCausalLM.norm_type",
+      "MptForCausalLM.resid_pdrop",
+      "BioGptForCausalLM.layer_norm_eps",
+      "CodeGenForCausalLM.n_ctx",
+      "GPTBigCodeForCausalLM.num_key_value_heads",
+      "Gemma3ForCausalLM.attn_logit_softcapping",
+      "NemotronHForCausalLM.attention_bias",
+      "NemotronHForCausalLM.expand",
+      "NemotronHForCausalLM.hidden_dropout",
+      "NemotronHForCausalLM.mamba_proj_bias",
+      "NemotronHForCausalLM.num_hidden_layers",
+      "NemotronHForCausalLM.sliding_window",
+      "NemotronHForCausalLM.time_step_limit",
+      "num_logits_to_keep",
+      "residual_in_fp32"}},
     {"what the class puts in its place itself: sliding_window_pattern, or 6; hidden_size / num_attention_heads; "
      "qk_rope_head_dim; one type of layer",
      {"FalconH1ForCausalLM.layer_types", "Gemma3ForCausalLM._sliding_window_pattern",
@@ -164,8 +185,8 @@ Json LongropeParameters(size_t pairs) {
           {"original_max_position_embeddings", 6}};
 }
 
-// The family whose rope_parameters are always one for each type of layer.
-constexpr char kRopeByType[] = "CohereCompassForCausalLM";
+// The families whose rope_parameters are always one for each type of layer.
+const std::set<std::string> kRopeByType = {"CohereCompassForCausalLM", "ModernBertDecoderForCausalLM"};
 // The family whose class has experts where its files say nothing.
 constexpr char kHasExperts[] = "GraniteMoeHybridForCausalLM", kHasExpertLayers[] = "NemotronHForCausalLM";
 
@@ -249,7 +270,7 @@ std::vector<Json> BasesOf(const std::string& family) {
     bases.push_back(scaled);
   }
   for (Json& base : bases) {
-    if (family == kRopeByType) {
+    if (kRopeByType.contains(family)) {
       if (base.contains("sliding_window")) base["layer_types"] = std::vector<std::string>(4, "sliding_attention");
       const Json rope = base.value("rope_parameters", Json{{"rope_type", "default"}});
       base["rope_parameters"] = {{"full_attention", rope}, {"sliding_attention", rope}};
@@ -319,7 +340,7 @@ std::vector<Base> ReadableBases(const std::string& family, bool has_rope) {
     if (has_rope && !bases.empty() && !config.contains("rope_parameters")) continue;  // one of them is enough
     if (has_rope) {
       config["num_hidden_layers"] = 1;  // for speed
-      if (family != kRopeByType) config["rope_parameters"].emplace("rope_theta", 1e4);
+      if (!kRopeByType.contains(family)) config["rope_parameters"].emplace("rope_theta", 1e4);
     }
     Read read = ReadConfig(config);
     if (read.ok) bases.push_back({std::move(config), std::move(read)});  // else a form that the family does not have
@@ -382,7 +403,7 @@ TEST(ConfigKeys, EveryKeyOfRopeParametersIsReadRefusedOrHarmless) {
     const std::vector<Base> bases = ReadableBases(family, /*has_rope=*/true);
     for (const Json& key : Golden()["rope_parameters"]) {
       const auto name = key.get<std::string>();
-      const char* const at = family == kRopeByType ? "/rope_parameters/full_attention" : "/rope_parameters";
+      const char* const at = kRopeByType.contains(family) ? "/rope_parameters/full_attention" : "/rope_parameters";
       EXPECT_TRUE(IsHarmless(family, name) || IsReadOrRefused(bases, Json::json_pointer(at), name, nullptr))
           << family << ": " << name;
     }
@@ -447,7 +468,7 @@ TEST(ConfigKeys, AMissingKeyMeansTheValueOfTheClass) {
       for (const char* key : {"layers_block_type", "layer_types"}) empty[key] = all[key] = {"linear_attention", "mlp"};
     }
     const Read without = ReadConfig(empty), with = ReadConfig(all);
-    EXPECT_TRUE(without.ok || family == kRopeByType) << family << ": " << without.text;
+    EXPECT_TRUE(without.ok || kRopeByType.contains(family)) << family << ": " << without.text;
     EXPECT_TRUE(without.text == with.text) << family << (with.ok ? "" : ": " + with.text);
   }
 }

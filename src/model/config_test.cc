@@ -606,9 +606,7 @@ TEST(ModelConfig, FalconHasTheHeadsAndNormsOfItsArchitecture) {
   ExpectRefused(newer, "num_kv_heads", 3, StatusCode::kCorrupt);
   ExpectRefused(newer, "parallel_attn", false, StatusCode::kCorrupt);
   ExpectRefused(FalconJson(), "num_ln_in_parallel_attn", 2, StatusCode::kCorrupt);
-  ExpectRefused(FalconJson(), "alibi", true, StatusCode::kUnsupported);
   ExpectRefused(FalconJson(), "head_dim", 32, StatusCode::kUnsupported);
-  ExpectRefused(FalconJson(), "hidden_dropout", 0.1, StatusCode::kUnsupported);
 }
 
 TEST(ModelConfig, GptNeoHasAWindowInItsLocalLayers) {
@@ -674,7 +672,7 @@ TEST(ModelConfig, AnAlphaStretchesHunyuansRotaryEmbeddingOnce) {
 }
 
 TEST(ModelConfig, WhatNewFamiliesDoNotComputeIsRefusedByItsKey) {
-  ExpectRefused(As(LlamaJson(), "OlmoForCausalLM"), "clip_qkv", 8.0, StatusCode::kUnsupported);
+  ExpectRefused(As(LlamaJson(), "OlmoForCausalLM"), "clip_qkv", 0, StatusCode::kCorrupt);
   ExpectRefused(As(LlamaJson(), "HeliumForCausalLM"), "head_dim", 32, StatusCode::kCorrupt);
   ExpectRefused(As(LlamaJson(), "HyperCLOVAXForCausalLM"), "attention_multiplier", 0, StatusCode::kCorrupt);
   ExpectRefused(As(LlamaJson(), "NanoChatForCausalLM"), "final_logit_softcapping", 0, StatusCode::kCorrupt);
@@ -737,10 +735,13 @@ int CountDropouts(const Model& model, bool training, double p) {
   return n;
 }
 
-// BioGPT drops out of what the MLP's last product reads, too; StableLM not of attention's output.
+// BioGPT drops out of what the MLP's last product reads, too; StableLM not of attention's output; Falcon of the sum of
+// both parts.
 TEST(ModelConfig, DropoutOfNewFamiliesStandsWhereTheirClassesHaveIt) {
   Json bio = As(LlamaJson(), "BioGptForCausalLM"), stable = As(LlamaJson(), "StableLmForCausalLM");
-  bio["activation_dropout"] = stable["hidden_dropout"] = 0.1;
+  Json falcon = FalconJson();
+  bio["activation_dropout"] = stable["hidden_dropout"] = falcon["hidden_dropout"] = 0.1;
+  EXPECT_EQ(CountDropouts(**ModelFromConfig(falcon, "f"), /*training=*/true, 0.1), 2) << "of the sum of both parts";
   EXPECT_EQ(CountDropouts(**ModelFromConfig(bio, "f"), /*training=*/true, 0.1), 1 + 2 * 3);
   EXPECT_EQ(CountDropouts(**ModelFromConfig(stable, "f"), /*training=*/true, 0.1), 2);
 }

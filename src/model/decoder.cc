@@ -33,6 +33,7 @@ class Decoder final : public Model {
     if (std::exchange(spec.head_bias, false)) spec.facts.ignored.push_back(HeadInFiles() + ".bias");
     if (std::exchange(spec.facts.tied, false)) spec.names.tied_heads = {HeadInFiles(), s_.names.head};
     spec.names.head = kClassHeadModule;
+    spec.head_layer.module = s_.head_layer.of_classes;
     spec.names.head_in_files.clear();
     return MakeDecoder(std::move(spec));
   }
@@ -137,7 +138,15 @@ ValueId BuildParts(ForwardBuilder& f, const DecoderBlock& b, const BlockContext&
   const ValueId read_by_mixer = h, input = x_TD;
   h = std::visit([&](const auto& mixer) { return Build(f, mixer, context, h); }, b.mixer);
   h = normed(f.Dropout(h, b.mixer_out_dropout, "attn_dropout"), b.norms.mixer_out, "attn_out_norm");
-  x_TD = f.Sum(x_TD, f.Scale(h, b.residual_scale, "attn_scaled"), "attn_residual");
+  const ValueId mixed = f.Scale(h, b.residual_scale, "attn_scaled");
+  if (b.parallel && b.parts_dropout > 0) {
+    h = b.norms.feed_forward.empty() ? read_by_mixer : normed(input, b.norms.feed_forward, "mlp_norm");
+    h = std::visit([&](const auto& feed_forward) { return Build(f, feed_forward, context, h); }, b.feed_forward);
+    h = f.Sum(mixed, f.Scale(h, b.residual_scale, "mlp_scaled"), "parts");
+    return f.Sum(x_TD, f.Dropout(h, b.parts_dropout, "parts_dropout"), "mlp_residual");
+  }
+  if (b.norms.in_sums) x_TD = read_by_mixer;
+  x_TD = f.Sum(x_TD, mixed, "attn_residual");
   if (!before) x_TD = normed(x_TD, b.norms.mixer, "attn_norm");
   if (std::holds_alternative<std::monostate>(b.feed_forward)) return x_TD;
 
@@ -145,6 +154,7 @@ ValueId BuildParts(ForwardBuilder& f, const DecoderBlock& b, const BlockContext&
     h = b.norms.feed_forward.empty() ? read_by_mixer : normed(input, b.norms.feed_forward, "mlp_norm");
   } else {
     h = before ? normed(x_TD, b.norms.feed_forward, "mlp_norm") : x_TD;
+    if (b.norms.in_sums) x_TD = h;
   }
   h = std::visit([&](const auto& feed_forward) { return Build(f, feed_forward, context, h); }, b.feed_forward);
   h = normed(f.Dropout(h, b.feed_forward_out_dropout, "mlp_dropout"), b.norms.feed_forward_out, "mlp_out_norm");
@@ -160,13 +170,15 @@ ValueId Decoder::Block(ForwardBuilder& f, ValueId x_TD, std::span<const RopeTabl
       return std::holds_alternative<ExpertsSpec>(some.feed_forward);
     });
   };
+  using Init = ForwardBuilder::Init;
   const BlockContext context{
       .block = block,
       .path = fmt::format("{}{}{}.", s_.names.prefix, s_.names.blocks, block),
       .hidden = s_.hidden,
       .ropes = ropes,
       .transposed = s_.transposed,
-      .added_init = s_.init_by_depth ? ForwardBuilder::Init::kNormalByDepth : ForwardBuilder::Init::kNormal,
+      .mixed_init = s_.init_by_depth == DecoderSpec::InitByDepth::kNone ? Init::kNormal : Init::kNormalByDepth,
+      .fed_init = s_.init_by_depth == DecoderSpec::InitByDepth::kBoth ? Init::kNormalByDepth : Init::kNormal,
       .shared = shared,
       .mixture = mixtures(s_.blocks.begin() + block),
       .mixtures = mixtures(s_.blocks.end())};
@@ -197,10 +209,11 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
     const ValueId positions = f.Weight(p + s_.names.positions + ".weight", {P, D});
     x = f.Sum(x, f.Embedding(positions, f.position(), s_.position_offset, "positions"), "input");
   }
-  x = f.Dropout(x, s_.embedding_dropout, "embedding_dropout");
-  if (s_.norms_embedding) {
-    x = BuildNorm(f, s_.norm, x, p + "embedding_norm", {DimLabel::kNorm, D.size}, "embedding_norm");
+  if (!s_.sinusoids.empty()) x = f.Sum(x, f.Sinusoids(s_.sinusoids, s_.sinusoid_shift, "sinusoids"), "input");
+  if (!s_.names.embedding_norm.empty()) {
+    x = BuildNorm(f, s_.norm, x, p + s_.names.embedding_norm, {DimLabel::kNorm, D.size}, "embedding_norm");
   }
+  x = f.Dropout(x, s_.embedding_dropout, "embedding_dropout");
   std::vector<RopeTables> ropes;
   for (const RopeSpec& rope : s_.ropes) {
     const std::string name = ropes.empty() ? "rope" : fmt::format("rope{}", ropes.size());
@@ -216,6 +229,12 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
     x = BuildNorm(f, s_.norm, x, p + s_.names.final_norm, {DimLabel::kNorm, D.size}, "final_norm");
   }
   if (embed != D.size) x = f.Linear(x, p + "project_out", W, D, false, "projected_out");
+  if (const HeadLayer& layer = s_.head_layer; !layer.module.empty()) {
+    f.EnterBlock(kBlockAfter, "");
+    x = f.Linear(x, layer.module + ".dense", D, D, layer.bias, "head_dense");
+    x = Activated(f, x, layer.activation, layer.module + ".act", "head_activated");
+    x = BuildNorm(f, s_.norm, x, layer.module + ".norm", {DimLabel::kNorm, D.size}, "head_norm");
+  }
   if (s_.facts.classes > 0) {
     // One row cannot be dealt to ranks.
     const DimLabel label = s_.facts.classes == 1 ? DimLabel::kNone : DimLabel::kVocab;

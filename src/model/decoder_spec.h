@@ -34,6 +34,7 @@ struct BlockNorms {
   NormSpec spec;
   std::string mixer = "input_layernorm", feed_forward = "post_attention_layernorm";
   std::string mixer_out, feed_forward_out;
+  bool in_sums = false;     // sums go on from what `mixer` and `feed_forward` give, not from what they take
   bool after_sums = false;  // `mixer` and `feed_forward` come after the residual sums, as in the first transformers
   friend bool operator==(const BlockNorms&, const BlockNorms&) = default;
 };
@@ -49,6 +50,7 @@ struct DecoderBlock {
   std::string factor;         // of the block: a number of the files by which its result is multiplied; "": none
   // In training: dropout on the outputs of both parts, before the residual sum.
   double mixer_out_dropout = 0, feed_forward_out_dropout = 0;
+  double parts_dropout = 0;  // of parallel parts: on the sum of both outputs
   friend bool operator==(const DecoderBlock&, const DecoderBlock&) = default;
 };
 
@@ -56,6 +58,7 @@ struct DecoderBlock {
 struct DecoderNames {
   std::string prefix = "model.";  // of everything except the head; transformers' base_model_prefix comes first
   std::string embedding = "embed_tokens", positions, blocks = "layers.", final_norm = "norm";
+  std::string embedding_norm;    // of what the first block reads
   std::string head = "lm_head";  // the module
   std::string head_in_files;     // "": as the module
   // Under a head of classes: what the head of words is called that the table was tied to. Some files have the table
@@ -66,16 +69,27 @@ struct DecoderNames {
   std::vector<std::pair<std::string, std::string>> in_files;
 };
 
+// A dense layer, an activation and a norm between the last norm and the head: "<module>.dense", "<module>.norm".
+struct HeadLayer {
+  std::string module;      // "": there is none
+  std::string of_classes;  // what the module is called under a head of classes
+  bool bias = false;
+  Activation activation = Activation::kGelu;
+};
+
 struct DecoderSpec {
   ModelFacts facts;  // MakeDecoder fills in kinds and heads
   int64_t hidden = 0;
   std::vector<DecoderBlock> blocks;
   DecoderNames names;
   NormSpec norm;  // behind the last block
+  HeadLayer head_layer;
   std::vector<RopeSpec> ropes;
-  int64_t position_offset = 0;   // row of position 0 in a table of learned positions
-  bool transposed = false;       // files store all weights but the head's as [in, out]
-  bool norms_embedding = false;  // what the first block reads is normed, without a weight
+  int64_t position_offset = 0;  // row of position 0 in a table of learned positions
+  bool transposed = false;      // files store all weights but the head's as [in, out]
+  // Positions as sines and cosines of these frequencies, counted from `sinusoid_shift`; empty: none.
+  std::vector<double> sinusoids;
+  int64_t sinusoid_shift = 0;
   double embedding_scale = 1, logit_scale = 1;
   // The embedding's module scales, so that NEFTune's noise is not scaled; its factor has the type of weights (Gemma).
   bool scales_in_embedding = false, rounds_embedding_scale = false;
@@ -83,9 +97,10 @@ struct DecoderSpec {
   double logit_cap = 0;          // logits l become cap * tanh(l / cap); 0: no cap
   PerLayerSpec per_layer;        // what each block adds of its own to a token
   double embedding_dropout = 0;  // in training, on the input of the first block
-  bool init_by_depth = false;    // from scratch: smaller initial weights in the last products of both parts of blocks
-  GgufArchitecture gguf;         // how llama.cpp computes it
-  int64_t embed = 0;  // width of the embedding table; `project_in` and `project_out` adapt it to hidden. 0: hidden
+  // From scratch: smaller initial weights in the last products of these parts of blocks.
+  enum class InitByDepth : uint8_t { kNone, kMixers, kBoth } init_by_depth = InitByDepth::kNone;
+  GgufArchitecture gguf;  // how llama.cpp computes it
+  int64_t embed = 0;      // width of the embedding table; `project_in` and `project_out` adapt it to hidden. 0: hidden
 
   // Parts of that kind in all blocks, in order; attention beside Mamba-2, too.
   std::vector<AttentionSpec*> attentions();

@@ -1,10 +1,12 @@
 // Falcon, 7B to 180B (Almazrouei et al. 2023; transformers, FalconForCausalLM): layer norms, attention and MLP in
 // parallel, an MLP without gate, rotary embeddings. 7B has one KV head and one norm for both parts, the others ("new
-// decoder architecture") several KV heads and a norm for each part. q, k and v are in one tensor, by KV head.
+// decoder architecture") several KV heads and a norm for each part. q, k and v are in one tensor, by KV head. Falcon
+// RW, 1B and 7B: ALiBi in the place of rotary embeddings, a part after the other, biases.
 #include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 
+#include "model/alibi.h"
 #include "model/decoder.h"
 #include "model/families.h"
 
@@ -28,7 +30,7 @@ Result<std::unique_ptr<Model>> ReadFalcon(const Json& file, const std::string& w
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "FalconForCausalLM", defaults, where));
   TEMPER_RETURN_IF_ERROR(ExpectPlainHeadDim(config, s, where));
   TEMPER_ASSIGN_OR_RETURN(const bool alibi, BoolOr(config, "alibi", false, where));
-  if (alibi) return Unsupported(where + ": alibi (positions as a bias of attention scores) is not supported");
+  if (alibi) s.ropes.clear();
   s.SetNorm(NormKind::kLayer);
   s.names = {.prefix = "transformer.", .embedding = "word_embeddings", .blocks = "h.", .final_norm = "ln_f"};
   s.facts.ignored = {".rotary_emb.inv_freq"};
@@ -64,6 +66,12 @@ Result<std::unique_ptr<Model>> ReadFalcon(const Json& file, const std::string& w
     a->fused_qkv = a->qkv_by_kv_head = true;
     a->qkv_bias = a->out_bias = bias;
     a->kv_heads = newer ? kv_heads : multi_query ? 1 : heads;
+    if (!alibi) continue;
+    a->rope = kNoRope;
+    // The class rounds slopes to bf16, also in f32, and what they give for each place; both are then scaled as scores.
+    a->slopes = AlibiSlopes(heads);
+    for (double& slope : a->slopes) slope = ToFloat(FromFloat<bf16>(static_cast<float>(slope)));
+    a->rounded_slopes = true;
   }
   for (MlpSpec* const m : s.mlps()) {
     m->up = "mlp.dense_h_to_4h";
@@ -71,9 +79,6 @@ Result<std::unique_ptr<Model>> ReadFalcon(const Json& file, const std::string& w
     m->bias = bias;
   }
   TEMPER_ASSIGN_OR_RETURN(const double p, ReadDropout(config, "hidden_dropout", 0, where, &s.facts));
-  if (p > 0 && parallel) {
-    return Unsupported(where + ": hidden_dropout of the sum of attention and MLP is not supported; set it to 0");
-  }
   double of_attention = 0;
   if (!parallel) {
     // The class drops out of the output of attention, and of nothing else, with this probability.
@@ -84,7 +89,7 @@ Result<std::unique_ptr<Model>> ReadFalcon(const Json& file, const std::string& w
   for (DecoderBlock& block : s.blocks) {
     block.parallel = parallel;
     block.mixer_out_dropout = of_attention;
-    block.feed_forward_out_dropout = p;
+    (parallel ? block.parts_dropout : block.feed_forward_out_dropout) = p;
   }
   s.gguf = {.name = "falcon", .activation = Activation::kGelu, .parallel = true, .fused_qkv = true};
   if (parallel && norms == 2) {
@@ -92,6 +97,7 @@ Result<std::unique_ptr<Model>> ReadFalcon(const Json& file, const std::string& w
     s.gguf.ffn_norm = "attn_norm";
   }
   if (bias) s.gguf.missing = "biases";
+  if (alibi) s.gguf.missing = "ALiBi";
   return MakeDecoder(std::move(s));
 }
 

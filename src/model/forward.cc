@@ -142,19 +142,36 @@ std::vector<ValueId> ForwardBuilder::Stacks(const StackedParameter& p, std::span
   return weights;
 }
 
-ValueId ForwardBuilder::Fixed(const std::string& name, Dim of, Init init) {
-  const Shape shape{of.size};
-  WeightDeclaration weight{.name = InGraph(name),
-                           .shape = shape,
-                           .init = init,
-                           .decays = false,
-                           .fixed = true,
-                           .source = WeightSource(TensorOf(name, shape))};
-  if (of.label != DimLabel::kNone) weight.labels.Append(of.label);  // else every rank has it
-  const ValueId id = Source(weight.name, {DType::kF32, shape}, Role::kWeight);
+ValueId ForwardBuilder::Number(const std::string& name, double value) {
+  const ValueId id = Weight(name, {{DimLabel::kNone, 1}}, Init::kValue);
+  declared_.back().value = value;
+  declared_.back().labels = graph().value(id).labels = {};  // every rank has it
+  return id;
+}
+
+ValueId ForwardBuilder::AddFixed(WeightDeclaration weight) {
+  weight.decays = false;
+  weight.fixed = true;
+  const ValueId id = Source(weight.name, {DType::kF32, weight.shape}, Role::kWeight);
   graph().value(id).labels = weight.labels;
   declared_.push_back(std::move(weight));
   return id;
+}
+
+ValueId ForwardBuilder::Fixed(const std::string& name, Dim of, Init init) {
+  const Shape shape{of.size};
+  WeightDeclaration weight{
+      .name = InGraph(name), .shape = shape, .init = init, .source = WeightSource(TensorOf(name, shape))};
+  if (of.label != DimLabel::kNone) weight.labels.Append(of.label);  // else every rank has it
+  return AddFixed(std::move(weight));
+}
+
+ValueId ForwardBuilder::FixedScalar(const std::string& name, double value) {
+  return AddFixed({.name = InGraph(name),
+                   .shape = {1},
+                   .init = Init::kValue,
+                   .value = value,
+                   .source = WeightSource::Stack({TensorOf(name, {})})});
 }
 
 ValueId ForwardBuilder::Constant(int n, Shape shape) {
@@ -226,6 +243,8 @@ ValueId ForwardBuilder::Attend(ValueId q, KeysValues* kv, const Heads& heads, in
   std::vector<ValueId> inputs = {q, kv->k, kv->v};
   const ValueId sink = heads.sink.empty() ? kNoValue : Weight(heads.sink, {{DimLabel::kHeads, heads.heads}});
   if (sink != kNoValue) attributes.Set("sink", int64_t{1});
+  if (!heads.slopes.empty()) attributes.Set("slopes", heads.slopes);
+  if (heads.rounded_slopes) attributes.Set("rounded_slopes", int64_t{1});
   if (spec_.cache == 0) {
     attributes.Set("row", spec_.row > 0 ? spec_.row : spec_.tokens);
     inputs.push_back(document_start_);
@@ -328,6 +347,14 @@ ValueId ForwardBuilder::Ssd(std::vector<ValueId> operands, const SsdHeads& heads
   const auto outputs = Add(Op::kSsdCached, std::move(operands), std::move(attributes), name);
   Keep(before, outputs[1]);
   return outputs[0];
+}
+
+ValueId ForwardBuilder::Sinusoids(const std::vector<double>& frequencies, int64_t shift, const std::string& name) {
+  Attributes attributes = {{"inv_freq", frequencies}, {"sines_first", int64_t{1}}, {"shift", shift}};
+  if (spec_.dtype == DType::kF64) attributes.Set("f64", int64_t{1});
+  const ValueId table = Add(Op::kRopeTable, {position_}, std::move(attributes), name)[0];
+  if (type(table).dtype == spec_.dtype) return table;
+  return Add(Op::kCast, {table}, {{"dtype", std::string(ToString(spec_.dtype))}}, name + "_cast")[0];
 }
 
 ValueId ForwardBuilder::Dropout(ValueId x, double p, const std::string& name) {

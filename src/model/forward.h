@@ -138,8 +138,12 @@ class ForwardBuilder : public GraphBuilder {
     return Weight(name, {{DimLabel::kNorm, width}}, Init::kZero);
   }
 
+  // A learned number, [1], that begins as `value`.
+  ValueId Number(const std::string& name, double value);
   // Numbers of the files that no method trains, f32[of].
   ValueId Fixed(const std::string& name, Dim of, Init init);
+  // One of them, f32[1], which files have as a scalar.
+  ValueId FixedScalar(const std::string& name, double value);
   // One of them: a factor for kScaleBy.
   ValueId Factor(const std::string& name) { return Fixed(name, {DimLabel::kNone, 1}, Init::kOne); }
 
@@ -171,6 +175,10 @@ class ForwardBuilder : public GraphBuilder {
     double softcap = 0;      // scores s become softcap * tanh(s / softcap); 0: no cap
     int64_t v_head_dim = 0;  // of v and of the output; 0: head_dim
     std::string sink = {};   // a weight [heads]: a logit per head that joins the softmax without a value; "": none
+    // ALiBi: of each head, what scores before their scale grow by with each key; empty: none. Rounded: to bf16, as the
+    // places that they multiply (graph/ops/attention_heads.h).
+    std::vector<double> slopes = {};
+    bool rounded_slopes = false;
   };
   // In training, and in a step of decoding: those of its tokens, and the caches that have them.
   struct KeysValues {
@@ -222,6 +230,9 @@ class ForwardBuilder : public GraphBuilder {
   // What tokens ask of the experts of one of `blocks` blocks that have some. `routed`: the outputs of route.
   void CountExperts(ValueId logits_TE, std::span<const ValueId> routed, int64_t block, int64_t blocks);
 
+  // Sines and cosines of the token's position + `shift` times each frequency, [T, 2 * frequencies], in the pass's type.
+  ValueId Sinusoids(const std::vector<double>& frequencies, int64_t shift, const std::string& name);
+
   // `x` itself unless the pass is for training and p > 0.
   ValueId Dropout(ValueId x, double p, const std::string& name);
 
@@ -257,6 +268,7 @@ class ForwardBuilder : public GraphBuilder {
   ValueId Convolved(ValueId x_TC, ValueId w_C1L, ValueId b_C, bool silu, const std::string& state, int block,
                     const std::string& name);
   FileTensor TensorOf(const std::string& name, Shape shape) const;
+  ValueId AddFixed(WeightDeclaration weight);
   void AddModule(const std::string& path, std::span<const ValueId> weights, const ModuleLayout& layout = {});
 
   const ForwardSpec spec_;

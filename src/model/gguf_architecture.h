@@ -30,6 +30,7 @@ struct GgufArchitecture {
   bool scales_embedding = false, scales_residual = false, scales_logits = false;
   double score_scale = 0;  // of scores; 0: 1 / sqrt(head_dim)
   bool score_cap = false, logit_cap = false;
+  bool clips = false;                                                             // q, k and v may be bounded
   bool parallel = false;                                                          // attention and MLP side by side
   enum class Rope : uint8_t { kAll, kThreeOfFour, kWindowed } rope = Rope::kAll;  // layers with a rotary embedding
   bool fused_qkv = false, fused_gate_up = false;

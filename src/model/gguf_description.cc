@@ -69,7 +69,7 @@ class Describer {
     Need(s_.logit_cap == 0 || a_.logit_cap, "the cap of logits");
     Need(s_.embed == 0 || s_.embed == s_.hidden, "embeddings of another width");
     Need(s_.position_offset == 0, "the offset of positions");
-    Need(!s_.norms_embedding, "the norm of embeddings");
+    Need(s_.names.embedding_norm.empty(), "the norm of embeddings");
     Need(s_.facts.tied || a_.own_head, "a head that is not the embedding");
     Need(!s_.head_bias, "a bias of the head");
     Need(s_.facts.classes == 0, "a head of classes or of a reward");
@@ -83,6 +83,8 @@ class Describer {
     Need(attention.scale == 0 || std::abs(attention.scale / usual - 1) < 1e-6, "the scale of scores");
     Need(attention.score_cap == 0 || a_.score_cap, "the cap of scores");
     Need(!attention.gated, "gates of attention");
+    Need(attention.clip == 0 || a_.clips, "bounds of q, k and v (clip_qkv)");
+    Need(attention.slopes.empty(), "ALiBi");
     Need(attention.qk_norm != AttentionSpec::QkNorm::kEachHead, "norms of q and k with scales of each head");
     Need(attention.heads == first().heads && attention.kv_heads == first().kv_heads &&
              attention.head_dim == first().head_dim,

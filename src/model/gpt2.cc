@@ -73,7 +73,7 @@ Status ReadScores(const Json& config, const std::string& where, DecoderSpec* spe
   for (AttentionSpec* const a : spec->attentions()) {
     a->scale = scaled ? 1 / std::sqrt(static_cast<double>(a->head_dim)) : 1;
   }
-  spec->init_by_depth = true;
+  spec->init_by_depth = DecoderSpec::InitByDepth::kBoth;
   return OkStatus();
 }
 

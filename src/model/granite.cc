@@ -3,10 +3,12 @@
 // HyperCLOVAXForCausalLM): the last multiplies the logits, and there may be norms on the outputs of attention and MLP.
 // Granite 3's mixtures (GraniteMoeForCausalLM, GraniteMoeSharedForCausalLM): the same with experts, and perhaps an MLP
 // of all tokens beside them. Granite 4 (IBM 2025; GraniteMoeHybridForCausalLM): those, with or without experts; most
-// blocks mix tokens by Mamba-2, the others by attention, with a rotary embedding or without.
+// blocks mix tokens by Mamba-2, the others by attention, with a rotary embedding or without. Granite SWA (IBM 2026;
+// GraniteSWAForCausalLM): Granite 3 with windows in most layers, a sink per head, and a theta or none for each layer.
 #include <fmt/core.h>
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "format/json.h"
@@ -193,6 +195,64 @@ Result<std::unique_ptr<Model>> ReadGraniteHybrid(const Json& file, const std::st
   for (size_t b = 0; b < attention.size(); ++b) {
     if (!attention[b]) s.blocks[b].mixer = mamba;
   }
+  return MakeDecoder(std::move(s));
+}
+
+namespace {
+
+// The rotary embedding of each layer: `layer_rope_theta` lists a theta for each, and 0 for none.
+Status SetRopeByLayer(const Json& config, const RopeDefaults& defaults, const std::string& where, DecoderSpec* s) {
+  const auto thetas = config.find("layer_rope_theta");
+  if (thetas == config.end() || thetas->is_null()) return OkStatus();
+  const std::vector<AttentionSpec*> attentions = s->attentions();
+  if (!thetas->is_array() || thetas->size() != attentions.size()) {
+    return Corrupt(fmt::format("{}: layer_rope_theta should be a list with a number for each of the {} layers", where,
+                               attentions.size()));
+  }
+  s->ropes.clear();
+  std::map<double, int> rope_of;
+  for (size_t b = 0; b < attentions.size(); ++b) {
+    const Json& theta = (*thetas)[b];
+    if (!theta.is_number() || !(theta.get<double>() >= 0)) {
+      return Corrupt(fmt::format("{}: layer {} of layer_rope_theta is {}, should be a number of 0 or more", where, b,
+                                 DumpJson(theta).substr(0, 40)));
+    }
+    attentions[b]->rope = kNoRope;
+    if (theta.get<double>() == 0) continue;
+    const auto [it, fresh] = rope_of.try_emplace(theta.get<double>(), static_cast<int>(s->ropes.size()));
+    attentions[b]->rope = it->second;
+    if (!fresh) continue;
+    Json of_layer = config;
+    if (of_layer.contains("rope_parameters") && of_layer["rope_parameters"].is_object()) {
+      of_layer["rope_parameters"]["rope_theta"] = theta;
+    }
+    of_layer["rope_theta"] = theta;
+    TEMPER_ASSIGN_OR_RETURN(s->ropes.emplace_back(), ReadRope(of_layer, nullptr, defaults, attentions[b]->head_dim,
+                                                              s->facts.max_positions, where));
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Model>> ReadGraniteSwa(const Json& config, const std::string& where) {
+  constexpr DecoderDefaults kDefaults = {.vocab = 100352,
+                                         .hidden = 2560,
+                                         .ffn = 8192,
+                                         .blocks = 24,
+                                         .heads = 20,
+                                         .max_positions = 8192,
+                                         .kv_heads = 4,
+                                         .norm_eps = 1e-5,
+                                         .tied = true};
+  double divisor = 1;
+  TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadGranites(config, "GraniteSWAForCausalLM", kDefaults, 1, &divisor, where));
+  s.logit_scale = 1 / divisor;
+  for (AttentionSpec* const a : s.attentions()) a->sink = "sinks";
+  TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 128, where));
+  TEMPER_RETURN_IF_ERROR(SetWindows(
+      config, window, [](int64_t block) { return block % 4 != 0; }, where, &s));
+  TEMPER_RETURN_IF_ERROR(SetRopeByLayer(config, kDefaults.rope, where, &s));
   return MakeDecoder(std::move(s));
 }
 

@@ -56,6 +56,7 @@ Status FillWeight(const Model& model, const WeightDeclaration& w, const std::str
   return Fill(name, buffer, [&](size_t i) {
     if (w.init == Init::kZero) return 0.0f;
     if (w.init == Init::kOne || w.init == Init::kOneDecays) return 1.0f;
+    if (w.init == Init::kValue) return static_cast<float>(w.value);
     if (w.init == Init::kLogUniform) return std::log(0.01f + (16 - 0.01f) * UniformAt(key, i));
     return deviation * NormalAt(key, i);
   });

@@ -101,6 +101,9 @@ void TrainAllWeights(Graph* graph) {
   for (const Node& node : graph->nodes()) {
     const bool fixed = node.op == Op::kScaleBy || (node.op == Op::kRoute && node.attributes.Flag("bias"));
     if (fixed) graph->value(node.inputs[1]).trainable = false;
+    for (const size_t constant : {3, 4}) {
+      if (node.op == Op::kXielu) graph->value(node.inputs[constant]).trainable = false;
+    }
   }
 }
 

@@ -22,7 +22,8 @@ Result<std::unique_ptr<Model>> ReadNanoChat(const Json& config, const std::strin
                                                       .gated = false},
                                                      where));
   s.SetNorm(NormKind::kRmsPlain);
-  s.norms_embedding = true;
+  s.names.embedding_norm = "embedding_norm";  // without a weight
+  s.init_by_depth = DecoderSpec::InitByDepth::kMixers;
   for (MlpSpec* const m : s.mlps()) {
     m->up = "mlp.fc1";
     m->down = "mlp.fc2";

@@ -3,6 +3,8 @@
 // inputs (post-norm); q and k are normed over all heads together. OLMo 3 (2025; Olmo3ForCausalLM): a sliding window in
 // three of four layers, whose rotary embedding is never scaled. OLMoE (Muennighoff et al. 2024; OlmoeForCausalLM):
 // Llama's blocks with q and k normed over all heads together, and experts as MLPs.
+#include <fmt/core.h>
+
 #include <nlohmann/json.hpp>
 
 #include "model/families.h"
@@ -14,10 +16,12 @@ namespace {
 constexpr DecoderDefaults kDefaults = {
     .vocab = 50304, .hidden = 4096, .ffn = 11008, .blocks = 32, .heads = 32, .max_positions = 2048, .norm_eps = 1e-5};
 
-Status ExpectNoClip(const Json& config, const std::string& where) {
-  const auto clip = config.find("clip_qkv");
-  if (clip == config.end() || clip->is_null()) return OkStatus();
-  return Unsupported(where + ": clip_qkv (bounds of queries, keys and values) is not supported");
+// The bound of queries, keys and values; 0: none.
+Result<double> ReadClip(const Json& config, const std::string& where) {
+  if (!config.contains("clip_qkv") || IsNull(config, "clip_qkv")) return 0.0;
+  TEMPER_ASSIGN_OR_RETURN(const double clip, NumberOr(config, "clip_qkv", 0, where));
+  if (clip > 0) return clip;
+  return Corrupt(fmt::format("{}: clip_qkv is {}, should be positive or null", where, clip));
 }
 
 Result<DecoderSpec> ReadLaterOlmo(const Json& config, const char* architecture, const DecoderDefaults& defaults,
@@ -41,9 +45,13 @@ Result<std::unique_ptr<Model>> ReadOlmo(const Json& config, const std::string& w
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "OlmoForCausalLM", kDefaults, where));
   s.SetNorm({NormKind::kLayerPlain, 1e-5});  // eps of the class; there is no key
   TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
-  for (AttentionSpec* const a : s.attentions()) a->qkv_bias = a->out_bias = bias;
-  TEMPER_RETURN_IF_ERROR(ExpectNoClip(config, where));
-  s.gguf = {.name = "olmo", .interleaved = true};
+  TEMPER_ASSIGN_OR_RETURN(const double clip, ReadClip(config, where));
+  for (AttentionSpec* const a : s.attentions()) {
+    a->qkv_bias = a->out_bias = bias;
+    a->clip = clip;
+  }
+  s.gguf = {.name = "olmo", .interleaved = true, .clips = true};
+  if (clip > 0) s.gguf.keys = {{"attention.clamp_kqv", static_cast<float>(clip)}};
   return MakeDecoder(std::move(s));
 }
 
@@ -77,13 +85,15 @@ Result<std::unique_ptr<Model>> ReadOlmoe(const Json& config, const std::string& 
   defaults.blocks = defaults.heads = 16;
   defaults.max_positions = 4096;
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDecoder(config, "OlmoeForCausalLM", defaults, where));
-  TEMPER_RETURN_IF_ERROR(ExpectNoClip(config, where));
+  TEMPER_ASSIGN_OR_RETURN(const double clip, ReadClip(config, where));
   if (config.contains("sliding_window") && !config["sliding_window"].is_null()) {
     // transformers gives it to flash attention, and not to its own.
     return Unsupported(where + ": sliding_window of OlmoeForCausalLM is not supported");
   }
   TEMPER_ASSIGN_OR_RETURN(const bool bias, BoolOr(config, "attention_bias", false, where));
   for (AttentionSpec* const a : s.attentions()) {
+    a->clip = clip;
+    a->clips_after_norms = true;
     a->qk_norm = AttentionSpec::QkNorm::kWhole;
     a->qkv_bias = a->out_bias = bias;
   }

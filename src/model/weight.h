@@ -14,14 +14,16 @@ namespace temper {
 struct WeightDeclaration {
   // kNormalByDepth: divided by sqrt(2 blocks), so that the sum of what blocks add does not grow with their number.
   // kLogUniform: the logarithm of what is uniform from 0.01 to 16, as rates of recurrent states begin.
+  // kValue: `value`.
   // kOneDecays: of no norm and no bias, so that weight decay applies to it (the D of Mamba-2).
-  enum class Init : uint8_t { kNormal, kNormalByDepth, kZero, kOne, kLogUniform, kOneDecays };
+  enum class Init : uint8_t { kNormal, kNormalByDepth, kZero, kOne, kLogUniform, kOneDecays, kValue };
   std::string name;  // of its value in the graph
   Shape shape;
   DimLabels labels;
   Init init = Init::kNormal;  // for training from scratch
-  bool decays = true;         // weight decay applies to it
-  bool fixed = false;         // a number of the files that no method trains
+  double value = 0;
+  bool decays = true;  // weight decay applies to it
+  bool fixed = false;  // a number of the files that no method trains
   WeightSource source;
 };
 

@@ -250,6 +250,53 @@ TEST(ReluSquared, AgreesWithItsTwinInBothDirections) {
   }
 }
 
+TEST(Clamp, AgreesWithItsTwinInBothDirections) {
+  for (DType dtype : kCompute) {
+    const Attributes limit{{"limit", 1.25}};
+    // With vcvtneps2bf16 a subnormal result is 0.
+    ExpectConforms({Op::kClamp, {Arguments(dtype)}, limit},
+                   [&](int, int64_t) { return dtype == DType::kBF16 ? kTiny : 0; });
+    const Tensor x = Arguments(dtype, /*infinities=*/true);
+    ExpectConforms({Op::kClampBackward, {Tensor::Random(x.type(), 6, 3), x}, limit}, Exact);
+  }
+}
+
+// exp(x) - 1 is within 6u of itself (backend/cpu/vector/exp-inl.h, Tanh), what it differs from x by within 8u of x; the
+// numbers are rounded to f32, products and sums round once each.
+TEST(Xielu, AgreesWithItsTwinInBothDirections) {
+  for (DType dtype : kCompute) {
+    const Tensor alpha_p = Tensor::Of({dtype, {1}}, {0.625}), alpha_n = Tensor::Of({dtype, {1}}, {-0.75});
+    const Tensor beta = Tensor::Of({DType::kF32, {1}}, {0.5}), eps = Tensor::Of({DType::kF32, {1}}, {-1.0 / 1024});
+    const double p = std::log1p(std::exp(0.625)), n = 0.5 + std::log1p(std::exp(-0.75));
+    std::vector<double> numbers;
+    for (double a = -20; a <= 20; a += 0.01) numbers.push_back(a);
+    for (double a = 20; a < 1e15; a *= 1.7) numbers.insert(numbers.end(), {a, -a});
+    for (double a = 1; a > 1e-30; a /= 3) numbers.insert(numbers.end(), {a, -a});
+    numbers.insert(numbers.end(), {0.0, -0.0, -104.0, -88.0});
+    const Tensor x = Tensor::Of({dtype, {1, static_cast<int64_t>(numbers.size())}}, numbers);
+    const auto size = [&](double a) { return std::fabs(a) + std::fabs(std::expm1(std::min(a, eps[0]))); };
+    ExpectConforms({Op::kXielu, {x, alpha_p, alpha_n, beta, eps}, {}}, [&](int, int64_t i) {
+      return kU * ((x[i] > 0 ? 6 * p * x[i] * x[i] : 12 * n * size(x[i])) + 4 * std::fabs(x[i])) + kTiny;
+    });
+    const Tensor d_y = Tensor::Random(x.type(), 7, 3), acc = Tensor::Random({DType::kF32, {1}}, 8);
+    double sum_p = 0, sum_n = 0;  // of magnitudes
+    for (int64_t i = 0; i < x.type().shape.elements(); ++i) {
+      sum_p += x[i] > 0 ? std::fabs(d_y[i]) * x[i] * x[i] : 0;
+      sum_n += x[i] > 0 ? 0 : std::fabs(d_y[i]) * size(x[i]);
+    }
+    for (const bool grad_w : {true, false}) {
+      OpCase backward{Op::kXieluBackward, {d_y, x, alpha_p, alpha_n, beta, eps}, {}};
+      for (int i = 0; grad_w && i < 2; ++i) backward.inputs.push_back(acc);
+      if (grad_w) backward.attributes = {{"grad_w", int64_t{1}}, {"acc_w", int64_t{1}}};
+      ExpectConforms(backward, [&](int k, int64_t i) {
+        // Blocks of 4096 elements are summed up in f32, 512 in each lane at most.
+        if (k > 0) return kU * (600 * (k == 1 ? sum_p : sum_n) + 4);
+        return kU * std::fabs(d_y[i]) * (x[i] > 0 ? 8 * p * x[i] + 4 : 12 * n + 4) + kTiny;
+      });
+    }
+  }
+}
+
 // backend/cpu/vector/exp-inl.h: 1 - Phi and Phi within 28u relative, hence 30u with the products.
 TEST(Gelu, ByErfAgreesWithItsTwin) {
   for (DType dtype : kCompute) {

@@ -8,8 +8,10 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/reference/reference.h"
+#include "backend/cpu/reference/slopes.h"
 #include "graph/named_ops.h"
 #include "graph/ops/attention_cache.h"
+#include "model/alibi.h"
 #include "op_case.h"
 #include "torch_goldens.h"
 
@@ -48,6 +50,16 @@ TEST(Goldens, ActivationsAreTorchs) {
   ExpectGolden(Twin(Op::kRelu, {x}, {})[0], kRelu);
   ExpectGolden(Twin(Op::kSoftcap, {x}, {{"cap", 1.5}})[0], kSoftcap);
   ExpectGolden(Twin(Op::kReluSquared, {x}, {})[0], kReluSquared);
+  ExpectGolden(Twin(Op::kClamp, {x}, {{"limit", 1.25}})[0], kClamp);
+  const auto number = [](DType dtype, double n) { return Tensor::Of({dtype, {1}}, {n}); };
+  const Tensor alpha_p = number(DType::kF64, 0.625), alpha_n = number(DType::kF64, -0.75);
+  const Tensor beta = number(DType::kF32, 0.5), eps = number(DType::kF32, -1e-6);
+  ExpectGolden(Twin(Op::kXielu, {x, alpha_p, alpha_n, beta, eps}, {})[0], kXielu);
+  const auto of_xielu =
+      Twin(Op::kXieluBackward, {Wave(4, {3, 4}), x, alpha_p, alpha_n, beta, eps}, {{"grad_w", int64_t{1}}});
+  ExpectGolden(of_xielu[0], kXieluDX);
+  ExpectGolden(of_xielu[1], kXieluDP);
+  ExpectGolden(of_xielu[2], kXieluDN);
   ExpectGolden(Twin(Op::kGelu, {x}, {})[0], kGeluErf);
   ExpectGolden(Twin(Op::kGelu, {x}, {{"tanh", int64_t{1}}})[0], kGeluTanh);
   ExpectGolden(Twin(Op::kGlu, {x, Wave(4, {3, 4})}, {})[0], kSwiglu);
@@ -432,6 +444,48 @@ TEST(Goldens, CachedAttentionContinuesAttention) {
       k_cache = std::move(out[1]);
       v_cache = std::move(out[2]);
     }
+  }
+}
+
+// 6 heads, which are no power of two. transformers has slopes in f32.
+TEST(Goldens, AttentionWithAlibiIsTransformers) {
+  const double scale = 1 / std::sqrt(3.0);
+  std::vector<double> slopes(std::begin(kAlibiSlopes), std::end(kAlibiSlopes));
+  for (double& slope : slopes) slope /= scale;
+  const Attributes attributes{{"heads", int64_t{6}}, {"kv_heads", int64_t{6}}, {"scale", scale}, {"slopes", slopes}};
+  const Tensor q = Wave(71, {5, 18}), k = Wave(72, {5, 18}), v = Wave(73, {5, 18}),
+               start = Tensor::Ints({0, 0, 0, 0, 0});
+  const auto forward = Twin(Op::kAttention, {q, k, v, start}, attributes);
+  ExpectGolden(forward[0], kAttentionAlibi);
+  const auto backward =
+      Twin(Op::kAttentionBackward, {Wave(74, {5, 18}), q, k, v, forward[0], forward[1], start}, attributes);
+  ExpectGolden(backward[0], kAttentionAlibiDQ);
+  ExpectGolden(backward[1], kAttentionAlibiDK);
+  ExpectGolden(backward[2], kAttentionAlibiDV);
+}
+
+// What scores of 16 heads grow by, of the last of 300 tokens.
+TEST(Goldens, FalconsRoundedSlopesAreTransformers) {
+  const std::vector<double> exact = AlibiSlopes(16);
+  std::vector<double> slopes;
+  for (const double slope : exact) slopes.push_back(ToFloat(FromFloat<bf16>(static_cast<float>(slope))));
+  const reference::Slopes of({{"slopes", slopes}, {"rounded_slopes", int64_t{1}}});
+  size_t at = 0;
+  for (int64_t h = 0; h < 16; ++h) {
+    for (int64_t key = 0; key < 300; key += 23, ++at) EXPECT_EQ(of.At(h, key, 299, 0), kFalconAlibi[at]) << h << key;
+  }
+  EXPECT_EQ(at, std::size(kFalconAlibi));
+}
+
+// f32 in transformers: two of its roundoffs.
+TEST(Goldens, SinusoidsAreTransformers) {
+  const std::vector<double> frequencies = {1, std::exp(-std::log(1e4) / 3), std::exp(-std::log(1e4) * 2 / 3), 1e-4};
+  const Tensor table =
+      Twin(Op::kRopeTable, {Tensor::Ints({0, 3, 7})},
+           {{"inv_freq", frequencies}, {"f64", int64_t{1}}, {"sines_first", int64_t{1}}, {"shift", int64_t{2}}})[0];
+  ASSERT_EQ(table.type().shape.elements(), static_cast<int64_t>(std::size(kSinusoids)));
+  for (size_t i = 0; i < std::size(kSinusoids); ++i) {
+    EXPECT_NEAR(table[static_cast<int64_t>(i)], kSinusoids[i], 1e-6) << i;
   }
 }
 

@@ -539,6 +539,32 @@ TEST(Gradients, OfReluSquared) {
   g.FinishWithLoss(g.Add(Op::kReluSquared, {g.Activation("x", {kT, kD})}, {}, "y")[0]);
 }
 
+// Numbers on both sides of the bounds.
+TEST(Gradients, OfClamp) {
+  OpGraph g;
+  g.FinishWithLoss(g.Add(Op::kClamp, {g.Activation("x", {kT, kD})}, {{"limit", 0.4}}, "y")[0]);
+}
+
+TEST(Gradients, OfXieluAndItsTwoNumbers) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, kD}), p = g.Source("alpha_p", {1}), n = g.Source("alpha_n", {1});
+  const ValueId beta = g.Given("beta", Tensor::Of({DType::kF32, {1}}, {0.375})),
+                eps = g.Given("eps", Tensor::Of({DType::kF32, {1}}, {-1e-6}));
+  g.FinishWithLoss(g.Add(Op::kXielu, {x, p, n, beta, eps}, {}, "y")[0]);
+}
+
+TEST(Gradients, OfAttentionWithSlopes) {
+  OpGraph g;
+  const ValueId q = g.Activation("q", {kT, 4 * 3}), k = g.Activation("k", {kT, 2 * 3}),
+                v = g.Activation("v", {kT, 2 * 3});
+  const ValueId start = g.Given("document_start", Tensor::Ints({0, 0, 0, 0, 4, 4}));
+  const Attributes attributes{{"heads", int64_t{4}},
+                              {"kv_heads", int64_t{2}},
+                              {"scale", 0.6},
+                              {"slopes", std::vector<double>{0.8, 0.4, 0.2, 0.1}}};
+  g.FinishWithLoss(g.Add(Op::kAttention, {q, k, v, start}, attributes, "o")[0]);
+}
+
 TEST(Gradients, OfGeluByErfAndTanh) {
   for (int64_t tanh : {0, 1}) {
     OpGraph g;

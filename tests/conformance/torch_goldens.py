@@ -7,7 +7,7 @@ import ctypes
 import torch
 import torch.nn.functional as F
 from lion_pytorch import Lion
-from transformers.activations import ReLUSquaredActivation
+from transformers.activations import ReLUSquaredActivation, XIELUActivation
 from transformers.trainer_pt_utils import LabelSmoother
 from transformers.models.deepseek_v3 import DeepseekV3Config
 from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3MoE
@@ -17,6 +17,9 @@ from transformers.models.granitemoehybrid.modeling_granitemoehybrid import mamba
 from transformers.models.llama.modeling_llama import LlamaRMSNorm, apply_rotary_pos_emb
 from transformers.models.qwen3_5.modeling_qwen3_5 import torch_chunk_gated_delta_rule
 from transformers.models.qwen3_moe import Qwen3MoeConfig
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor as bloom_alibi
+from transformers.models.falcon.modeling_falcon import build_alibi_tensor as falcon_alibi
+from transformers.models.xglm.modeling_xglm import XGLMSinusoidalPositionalEmbedding
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock, load_balancing_loss_func
 from trl.experimental.gkd import GKDTrainer
 
@@ -44,6 +47,12 @@ show("RmsNorm", F.rms_norm(x, (4,), w, 1e-5))  # LlamaRMSNorm computes in f32 fo
 assert torch.allclose(norm(x), F.rms_norm(x, (4,), w, 1e-5), atol=1e-6)
 show("LayerNorm", F.layer_norm(x, (4,), w, b, 1e-5))
 show("ReluSquared", ReLUSquaredActivation()(x))
+show("Clamp", x.clamp(-1.25, 1.25))
+xielu = XIELUActivation(dtype=torch.float64)
+xielu.alpha_p.data[0], xielu.alpha_n.data[0] = 0.625, -0.75
+show("Xielu", xielu(x))
+for which, g in zip(("X", "P", "N"), torch.autograd.grad((xielu(x) * wave(4, 3, 4)).sum(), (x, xielu.alpha_p, xielu.alpha_n))):
+    show(f"XieluD{which}", g)
 show("GeluErf", F.gelu(x))
 show("GeluTanh", F.gelu(x, approximate="tanh"))
 show("Swiglu", F.silu(x) * wave(4, 3, 4))
@@ -189,6 +198,24 @@ grads = torch.autograd.grad((o * d_o).sum(), (q, k, v, sinks.sinks))
 for which, g in zip("QKV", grads):
     show(f"AttentionSinkD{which}", g.flatten()[::97])
 show("AttentionSinkDSink", grads[3])
+
+# Attention with ALiBi: 5 tokens, 6 heads of 3 elements, so that the heads are no power of two. The slopes, and Falcon's,
+# which are rounded to bf16, as what they give for each of 300 places.
+q, k, v = (wave(s, 5, 6, 3) for s in (71, 72, 73))
+seen = torch.where(torch.ones(5, 5).tril() > 0, 0.0, -torch.inf)
+alibi = bloom_alibi(torch.ones(1, 5), 6, torch.float64)
+scores = alibi.baddbmm(batch1=q.transpose(0, 1), batch2=k.permute(1, 2, 0), beta=1.0, alpha=3 ** -0.5) + seen
+o = (scores.softmax(-1) @ v.transpose(0, 1)).transpose(0, 1)
+show("AttentionAlibi", o)
+for which, g in zip("QKV", torch.autograd.grad((o * wave(74, 5, 6, 3)).sum(), (q, k, v))):
+    show(f"AttentionAlibiD{which}", g)
+show("AlibiSlopes", bloom_alibi(torch.ones(1, 2), 6, torch.float64)[:, 0, 1])
+falcon = falcon_alibi(torch.ones(1, 300, dtype=torch.long), 16, torch.float64)[:, 0, :]
+show("FalconAlibi", (falcon - falcon[:, -1:])[:, ::23])
+
+# Sinusoids: XGLM's of 3 positions in 8 elements.
+with torch.no_grad():
+    show("Sinusoids", XGLMSinusoidalPositionalEmbedding(8, 8).weights[torch.tensor([2, 5, 9])].double())
 
 # The loss of 3 tokens over 5 words, the second without a target; sum over tokens.
 x, w = wave(10, 3, 4), wave(11, 5, 4)

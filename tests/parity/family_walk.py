@@ -95,6 +95,14 @@ FAMILIES = {
     "NemotronForCausalLM": ("Nemotron, Minitron", "nemotron", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
     "HunYuanDenseV1ForCausalLM": ("Hunyuan", "hunyuan", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
     "NanoChatForCausalLM": ("nanochat", "nanochat", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "ApertusForCausalLM": ("Apertus", "apertus", BYTES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "BloomForCausalLM": ("BLOOM", "bloom", BYTES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "MptForCausalLM": ("MPT", "mpt", BYTES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "XGLMForCausalLM": ("XGLM", "xglm", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "CTRLLMHeadModel": ("CTRL", "ctrl", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "GPTNeoXJapaneseForCausalLM": ("GPT-NeoX Japanese", "gpt_neox_japanese", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "GraniteSWAForCausalLM": ("Granite SWA", "granite_swa", BYTES, CHATML, ["<|im_start|>", "<|im_end|>"]),
+    "ModernBertDecoderForCausalLM": ("ModernBERT's decoder", "modernbert_decoder", BYTES, CHATML, ["<|im_start|>", "<|im_end|>"]),
     "Lfm2ForCausalLM": ("LFM2, 2.5", "lfm2", PIECES, CHATML, ["<|im_start|>", "<|im_end|>"]),
     "Qwen3_5ForCausalLM": ("Qwen 3.5 (text alone)", "qwen3_5", BYTES, "Qwen-Qwen3-0.6B.jinja", ["<|im_start|>", "<|im_end|>"]),
     "Qwen3_5ForConditionalGeneration": ("Qwen 3.5, 3.6, 3.8 (text)", "qwen3_5_multimodal", BYTES, "Qwen-Qwen3-0.6B.jinja", [
@@ -146,12 +154,14 @@ def resized(name, tokenizer):
     family, settings = model_zoo.MODELS[name]
     bos = 0 if family == "cwm" else None  # its class wants one
     ids = dict(bos_token_id=bos, eos_token_id=tokenizer.eos_token_id, pad_token_id=None)
-    longest = "n_positions" if family in ("gpt2", "gpt_bigcode", "openai-gpt", "gptj", "codegen") else "max_position_embeddings"
+    longest = {"mpt": "max_seq_len", "bloom": "seq_length", **dict.fromkeys(
+        ("ctrl", "gpt2", "gpt_bigcode", "openai-gpt", "gptj", "codegen"), "n_positions")}.get(family, "max_position_embeddings")
     # Classes write defaults of their own into the parameters of rope that they are given.
     rope = copy.deepcopy(settings.get("rope_parameters", model_zoo.LLAMA["rope_parameters"]))
     settings = dict(settings, vocab_size=len(tokenizer), **ids, **{longest: ROW})
     # Longrope's long factors are for rows longer than this, in transformers for documents longer than this.
-    if family not in ("gpt2", "gpt_bigcode", "gpt_neo", "openai-gpt", "opt", "biogpt", "gptj", "codegen"):
+    if family not in ("gpt2", "gpt_bigcode", "gpt_neo", "openai-gpt", "opt", "biogpt", "gptj", "codegen", "bloom", "mpt",
+                      "ctrl", "xglm", "modernbert-decoder"):
         settings["rope_parameters"] = rope
     if "original_max_position_embeddings" in settings:
         settings["original_max_position_embeddings"] = ROW

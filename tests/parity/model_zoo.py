@@ -73,6 +73,7 @@ TINY_PARTS = dict(vocab_size=32, hidden_size=16, intermediate_size=24, num_atten
                   eos_token_id=2)
 TINY_GEMMA4 = dict(vocab_size=32, hidden_size=12, intermediate_size=12, num_attention_heads=2, num_key_value_heads=1,
                    rms_norm_eps=0.02, sliding_window=6, tie_word_embeddings=False, rope_parameters=None)
+TINY_ALIBI = dict(vocab_size=32, layer_norm_epsilon=1e-3, pad_token_id=0, bos_token_id=1, eos_token_id=2)
 PLAIN_ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 # Latent attention: widths that all differ.
 TINY_LATENT = dict(TINY, num_key_value_heads=4, q_lora_rank=10, kv_lora_rank=12, qk_nope_head_dim=6, qk_rope_head_dim=4,
@@ -248,6 +249,35 @@ MODELS = {
     "falcon_sequential": ("falcon", dict(
         TINY_LAYER, parallel_attn=False, multi_query=False, bias=True, rope_parameters={
             "rope_type": "linear", "rope_theta": 10000.0, "factor": 2.0})),
+    # As RW: ALiBi. Slopes of 16 heads are not exact in bf16, to which the class rounds them and what they give.
+    "falcon_rw": ("falcon", dict(TINY, alibi=True, tie_word_embeddings=False, parallel_attn=False, multi_query=False, bias=True, layer_norm_epsilon=1e-3)),
+    "falcon_rounded_slopes": ("falcon", dict(
+        TINY_LAYER, alibi=True, hidden_size=32, num_attention_heads=16, ffn_hidden_size=24, vocab_size=16)),
+    "bloom": ("bloom", dict(tie_word_embeddings=False)),
+    # Not a power of two.
+    "bloom_heads": ("bloom", dict(n_layer=1, hidden_size=24, n_head=6, apply_residual_connection_post_layernorm=True)),
+    "mpt": ("mpt", dict(tie_word_embeddings=False, attn_config=dict(clip_qkv=1.25))),
+    "mpt_heads": ("mpt", dict(n_layers=1, d_model=24, n_heads=6, attn_config=dict(softmax_scale=0.3))),
+    "apertus": ("apertus", dict(TINY, rope_parameters=LLAMA3_ROPE)),
+    "apertus_biases": ("apertus", dict(TINY_LAYER, attention_bias=True, tie_word_embeddings=True)),
+    "xglm": ("xglm", dict(tie_word_embeddings=False)),
+    "xglm_gelu_new": ("xglm", dict(num_layers=1, scale_embedding=False, activation_function="gelu_new")),
+    "ctrl": ("ctrl", dict(tie_word_embeddings=False)),
+    "ctrl_tied": ("ctrl", dict(n_layer=1)),
+    "gpt_neox_japanese": ("gpt_neox_japanese", dict(TINY, tie_word_embeddings=False, hidden_size=24, intermediate_multiple_size=1, rope_parameters=dict(
+        PLAIN_ROPE, rope_theta=500.0, partial_rotary_factor=0.67))),
+    "gpt_neox_japanese_tied": ("gpt_neox_japanese", dict(TINY_LAYER, hidden_act="relu", intermediate_multiple_size=2)),
+    # The first layer without a norm before attention, the second with a window; a dense layer before the head.
+    "modernbert_decoder": ("modernbert-decoder", dict(
+        TINY, norm_eps=1e-3, local_attention=12, tie_word_embeddings=False, rope_parameters=None)),
+    "modernbert_decoder_biases": ("modernbert-decoder", dict(
+        TINY_LAYER, norm_bias=True, attention_bias=True, mlp_bias=True, classifier_bias=True, decoder_bias=False, rope_parameters=None,
+        classifier_activation="relu", layer_types=["sliding_attention"], local_attention=8)),
+    "granite_swa": ("granite_swa", dict(TINY, sliding_window=6, layer_rope_theta=[0, 500.0], tie_word_embeddings=False,
+                                        embedding_multiplier=3.0, residual_multiplier=0.4, attention_multiplier=0.3,
+                                        logits_scaling=0.6)),
+    "granite_swa_biases": ("granite_swa", dict(TINY_LAYER, layer_types=["sliding_attention"], sliding_window=4,
+                                               attention_bias=True, mlp_bias=True)),
     "gpt_bigcode": ("gpt_bigcode", dict(n_inner=24, tie_word_embeddings=False)),
     "gpt_bigcode_heads": ("gpt_bigcode", dict(n_layer=1, multi_query=False, scale_attn_weights=False,
                                               activation_function="relu")),
@@ -261,6 +291,7 @@ MODELS = {
     "hyperclovax_plain": ("hyperclovax", dict(TINY_LAYER, use_post_norm=False, attention_bias=True, mlp_bias=True,
                                               tie_word_embeddings=True)),
     "olmo": ("olmo", dict(TINY)),
+    "olmo_clip": ("olmo", dict(TINY_LAYER, clip_qkv=1.0)),
     "olmo_biases": ("olmo", dict(TINY_LAYER, attention_bias=True, tie_word_embeddings=True)),
     "openai_gpt": ("openai-gpt", dict(tie_word_embeddings=False)),
     "openai_gpt_relu": ("openai-gpt", dict(n_layer=1, afn="relu")),
@@ -344,6 +375,7 @@ MODELS = {
     "mixtral_window": ("mixtral", dict(TINY_LAYER, num_local_experts=3, num_experts_per_tok=1, sliding_window=5,
                                        tie_word_embeddings=True)),
     "olmoe": ("olmoe", dict(TINY, num_experts=5, num_experts_per_tok=2)),
+    "olmoe_clip": ("olmoe", dict(TINY_LAYER, num_experts=3, num_experts_per_tok=2, clip_qkv=1.0)),
     "olmoe_normalised": ("olmoe", dict(TINY_LAYER, num_experts=4, num_experts_per_tok=3, norm_topk_prob=True,
                                        attention_bias=True)),
     # Beside an MLP of all tokens, with a gate.
@@ -477,12 +509,19 @@ NO_DROPOUT = dict(max_position_embeddings=64, hidden_dropout_prob=0.0, attention
 SIZES = {
     "opt": OPT, "gpt2": GPT2, "gpt_bigcode": TINY_GPT, "openai-gpt": TINY_GPT, "gpt_neo": TINY_NEO,
     "biogpt": dict(LLAMA, **NO_DROPOUT), "nemotron_h": {}, "gptj": TINY_GPT, "codegen": TINY_GPT,
+    "bloom": dict(TINY_ALIBI, hidden_size=16, n_layer=2, n_head=4),
+    "mpt": dict(TINY_ALIBI, d_model=16, n_layers=2, n_heads=4, max_seq_len=64),
+    "xglm": dict(vocab_size=32, d_model=16, ffn_dim=24, num_layers=2, attention_heads=4, max_position_embeddings=64,
+                 dropout=0.0, attention_dropout=0.0, pad_token_id=0, bos_token_id=1, eos_token_id=2),
+    "ctrl": dict(TINY_ALIBI, n_embd=16, dff=24, n_layer=2, n_head=4, n_positions=64, resid_pdrop=0.0, embd_pdrop=0.0),
+    "gpt_neox_japanese": dict(LLAMA, layer_norm_eps=1e-3, attention_dropout=0.0),
 }
 # Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
 IN_BF16 = {
     "arcee", "biogpt", "codegen", "cohere", "cohere_compass_text", "cwm", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone", "exaone4", "falcon", "falcon_h1", "gemma4_text", "gemma4_unified_text", "glm4_moe", "glm4_moe_lite", "minicpm3", "sarvam_mla", "youtu",
     "gpt_bigcode", "gpt_neo", "gpt_oss", "gptj", "granitemoe", "granitemoehybrid", "granitemoeshared", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat",
     "nemotron",
+    "apertus", "bloom", "ctrl", "gpt_neox_japanese", "granite_swa", "modernbert-decoder", "mpt", "xglm",
     "nemotron_h", "olmo", "olmoe", "openai-gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next", "stablelm", "vaultgemma",
 }
 
@@ -536,7 +575,7 @@ def random_weights(model, seed):
                 plus_one = "gemma" in model.config.model_type and "gemma4" not in model.config.model_type or (
                     model.config.model_type.startswith(("qwen3_5", "qwen3_next")) and "linear_attn" not in name)
                 values = 0.2 * values + (0.0 if plus_one else 1.0)
-            elif name.endswith(("A_log", ".D", ".sinks")):
+            elif name.endswith(("A_log", ".D", ".sinks", ".alpha_p", ".alpha_n")):
                 values *= 0.5
             elif "embed" in name or ".wte" in name or ".wpe" in name:
                 values *= 0.25
@@ -550,6 +589,10 @@ def random_weights(model, seed):
             rng = np.random.default_rng([seed, zlib.crc32(name.encode())])
             if name.endswith("layer_scalar"):
                 buffer.copy_(exact_in_16_bits(0.8 + 0.3 * rng.standard_normal(buffer.shape)))
+            elif name.endswith("act_fn.beta"):  # of xIELU, whose class has 0.5 and -1e-6
+                buffer.fill_(0.375)
+            elif name.endswith("act_fn.eps"):
+                buffer.fill_(-0.0078125)
             elif name.endswith("e_score_correction_bias"):
                 buffer.copy_(exact_in_16_bits(0.2 * rng.standard_normal(buffer.shape)))
 
@@ -558,11 +601,16 @@ def random_weights(model, seed):
 EAGER = dict(attn_implementation="eager", experts_implementation="eager")
 
 
+def implementation(config):
+    """Falcon's eager attention adds ALiBi twice: to the scores, and in the mask. The default, sdpa, adds it once."""
+    return dict(EAGER, attn_implementation="sdpa") if getattr(config, "alibi", False) else EAGER
+
+
 def build(name):
     family, overrides = MODELS[name]
     sizes = SIZES.get(family, LLAMA)
     config = transformers.AutoConfig.for_model(family, **{**sizes, **overrides})
-    model = transformers.AutoModelForCausalLM.from_config(config, **EAGER)
+    model = transformers.AutoModelForCausalLM.from_config(config, **implementation(config))
     random_weights(model, seed=zlib.crc32(name.encode()))
     return model.to(torch.float32).eval()
 
@@ -571,7 +619,7 @@ def load(folder, dtype=torch.float32):
     config = transformers.AutoConfig.from_pretrained(folder)
     multimodal = config.get_text_config() is not config
     auto = transformers.AutoModelForImageTextToText if multimodal else transformers.AutoModelForCausalLM
-    return auto.from_pretrained(folder, dtype=dtype, **EAGER).eval()
+    return auto.from_pretrained(folder, dtype=dtype, **implementation(config)).eval()
 
 
 def text_name(name):

@@ -84,10 +84,10 @@ def packed_loss_sum(model, batch):
     documents = [d for row in batch.rows for d in row]
     if len({embedding_of(model, len(d.ids)) for d in documents if len(d.ids) > 1}) > 1:
         return sum(packed_loss_sum(model, PackedBatch([[d]], len(d.ids))) for d in documents if len(d.ids) > 1)
-    # A row for each document, padded behind it, where the class takes no mask of pairs, or has convolutions and states that
+    # A row for each document, padded behind it, where the class takes no mask of pairs (with ALiBi, too), or has convolutions and states that
     # run on past a document's border.
-    if model.config.get_text_config().model_type in ("openai-gpt", "falcon_h1", "granitemoehybrid", "lfm2", "nemotron_h", "qwen3_5_text", "qwen3_5_moe_text",
-                                                     "qwen3_next"):
+    if model.config.get_text_config().model_type in ("bloom", "openai-gpt", "falcon_h1", "granitemoehybrid", "lfm2", "nemotron_h", "qwen3_5_text", "qwen3_5_moe_text",
+                                                     "qwen3_next") or getattr(model.config, "alibi", False):
         return padded_loss_sum(model, documents)
     forget_longer_documents(model)
     t = {name: torch.from_numpy(value.astype(np.int64)) for name, value in batch.tensors().items()}

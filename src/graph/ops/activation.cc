@@ -1,7 +1,8 @@
 // ReLU, its square (So et al. 2021; transformers, relu2) and GELU (exact by erf, or the tanh approximation: Hendrycks &
 // Gimpel 2016). ReLU's backward needs only the sign of its output, so the output can be what is kept; the square's
-// takes its input, as the root of a rounded output is not the input. Softcap, of the logits of decoding, has no
-// backward.
+// takes its input, as the root of a rounded output is not the input. Clamp bounds queries, keys and values
+// (transformers, clip_qkv of OLMo and MPT); the bounds themselves pass the gradient. Softcap, of the logits of
+// decoding, has no backward.
 #include "graph/ops/measured.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
@@ -37,6 +38,19 @@ void ReluSquaredGradient(GradientSink& sink) {
   if (!sink.Needs(0)) return;
   sink.Contribute(0, sink.Emit(Op::kReluSquaredBackward, {sink.OutputGradient(0), sink.node().inputs[0]}, {})[0]);
 }
+Result<Types> InferClamp(const Types& in, const Attributes& a) {
+  if (!(a.Double("limit") > 0)) return BadOperands(Op::kClamp, "a limit > 0", in, a);
+  return Infer(in, a);
+}
+Result<Types> InferClampBackward(const Types& in, const Attributes& a) {
+  if (!(a.Double("limit") > 0)) return BadOperands(Op::kClampBackward, "a limit > 0", in, a);
+  return InferBackward(in, a);
+}
+void ClampGradient(GradientSink& sink) {
+  if (!sink.Needs(0)) return;
+  sink.Contribute(
+      0, sink.Emit(Op::kClampBackward, {sink.OutputGradient(0), sink.node().inputs[0]}, sink.node().attributes)[0]);
+}
 void GeluGradient(GradientSink& sink) {
   if (!sink.Needs(0)) return;
   sink.Contribute(
@@ -44,6 +58,7 @@ void GeluGradient(GradientSink& sink) {
 }
 
 constexpr AttributeSpec kSoftcapAttributes[] = {Double("cap")};
+constexpr AttributeSpec kClampAttributes[] = {Double("limit")};
 constexpr AttributeSpec kGeluAttributes[] = {Flag("tanh")};
 
 constexpr FlowOperand kActivationIn[] = {{"TF"}};
@@ -105,6 +120,22 @@ const OpRule kReluSquaredBackwardRule = {.kind = OpKind::kElementwise,
                                          .cost = CheapCost,
                                          .in_place_input = 0,
                                          .measured = MeasuredBackward};
+const OpRule kClampRule = {.kind = OpKind::kElementwise,
+                           .attributes = kClampAttributes,
+                           .infer = InferClamp,
+                           .gradient = ClampGradient,
+                           .shard = ShardElementwise,
+                           .flow = &kActivationFlow,
+                           .cost = CheapCost,
+                           .recompute = RecomputeCost::kCheap,
+                           .measured_as = Op::kReluSquared};
+const OpRule kClampBackwardRule = {.kind = OpKind::kElementwise,
+                                   .attributes = kClampAttributes,
+                                   .infer = InferClampBackward,
+                                   .flow = &kBackwardFlow,
+                                   .cost = CheapCost,
+                                   .in_place_input = 0,
+                                   .measured_as = Op::kReluSquaredBackward};
 const OpRule kGeluRule = {.kind = OpKind::kElementwise,
                           .attributes = kGeluAttributes,
                           .infer = Infer,

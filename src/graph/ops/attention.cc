@@ -4,8 +4,8 @@
 //
 // A sink is a learned logit per head that joins a row's sum of exponentials, lse with it, and carries no value
 // (transformers, eager_attention_forward of gpt_oss). So the backward computes with lse as without one, and the sink's
-// own gradient is -sum over queries of exp(sink - lse) (d_o . o). v may have a width of its own (latent attention).
-// Its decoding form is in attention_cached.cc.
+// own gradient is -sum over queries of exp(sink - lse) (d_o . o). Slopes (ALiBi) are constants. v may have a width of
+// its own (latent attention). Its decoding form is in attention_cached.cc.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -30,8 +30,9 @@ bool GoodRing(const TensorType& q, const Attributes& a) {
 
 Result<Types> Infer(const Types& in, const Attributes& a) {
   const bool good = in.size() >= 4 && HeadsOf(in[0], in[1], in[2], a).heads > 0 && IsIndex(in[3], in[0].shape[0]) &&
-                    GoodRing(in[0], a) && GoodOptions(in, AttentionOptionsOf(a, 4), HeadsOf(in[0], in[1], in[2], a)) &&
-                    !(a.Has("axes") && (in.size() > 4 || !(in[1] == in[2])));
+                    GoodRing(in[0], a) &&
+                    GoodOptions(in, a, AttentionOptionsOf(a, 4), HeadsOf(in[0], in[1], in[2], a)) &&
+                    !(a.Has("axes") && (in.size() > 4 || !(in[1] == in[2]) || a.Has(AttentionSlopes::kKey)));
   if (!good) {
     return BadOperands(Op::kAttention, "(q_T(H*E), k_T(K*E), v_T(K*W), document_start_T, [sink_H], [last_T])", in, a);
   }
@@ -102,10 +103,13 @@ void ShardOperands(ShardingSink& sink) {
   Attributes attributes = node.attributes;
   attributes.Set("heads", heads / parts);
   attributes.Set("kv_heads", kv_heads / kv_parts);
+  const Shape& queries = sink.value(node.inputs[0]).type.shape;
+  AttentionSlopes::Cut(sink.box(queries, q).begin[1] / (queries[1] / heads), heads / parts, &attributes);
   const AttentionOptions options = AttentionOptionsOf(node.attributes, 4);
   if (q.split(0).Has(Axis::kCp)) {
-    const char* const what = options.sink >= 0   ? "a sink"
-                             : options.last >= 0 ? "last keys other than the queries themselves"
+    const char* const what = options.sink >= 0                       ? "a sink"
+                             : attributes.Has(AttentionSlopes::kKey) ? "ALiBi"
+                             : options.last >= 0                     ? "last keys other than the queries themselves"
                              : sink.value(node.inputs[1]).type == sink.value(node.inputs[2]).type
                                  ? nullptr
                                  : "values of another width than keys";
@@ -130,8 +134,8 @@ Result<Types> InferBackward(const Types& in, const Attributes& a) {
   const bool good = in.size() >= 7 && HeadsOf(in[1], in[2], in[3], a).heads > 0 && GoodRing(in[1], a) &&
                     in[0] == AttendedType(in[1], in[3], a) && in[4] == in[0] && in[5] == LseType(in[1], a) &&
                     IsIndex(in[6], in[0].shape[0]) &&
-                    GoodOptions(in, AttentionOptionsOf(a, 7), HeadsOf(in[1], in[2], in[3], a)) &&
-                    !(a.Has("axes") && (in.size() > 7 || !(in[2] == in[3])));
+                    GoodOptions(in, a, AttentionOptionsOf(a, 7), HeadsOf(in[1], in[2], in[3], a)) &&
+                    !(a.Has("axes") && (in.size() > 7 || !(in[2] == in[3]) || a.Has(AttentionSlopes::kKey)));
   if (!good) {
     return BadOperands(Op::kAttentionBackward, "(d_o, q, k, v, o, lse_TH, document_start_T, [sink_H], [last_T])", in,
                        a);
@@ -167,7 +171,9 @@ constexpr AttributeSpec kAttributes[] = {Size("heads"),
                                          OptionalSize("ranks"),
                                          OptionalSize("index"),
                                          Flag("sink"),
-                                         Flag("last")};
+                                         Flag("last"),
+                                         {AttentionSlopes::kKey, AttributeSpec::Kind::kDoubles},
+                                         Flag(AttentionSlopes::kRoundedKey)};
 
 // H: heads of a query; where there are fewer KV heads than ranks, keys and values are whole along some axes.
 constexpr FlowOperand kForwardIn[] = {{"TH"}, SharedBy("TH"),       SharedBy("TH"),

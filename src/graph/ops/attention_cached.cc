@@ -22,7 +22,7 @@ Result<Types> Infer(const Types& in, const Attributes& a) {
   const auto good = [&] {
     if (in.size() < 8) return false;
     const AttentionHeads heads = HeadsOf(in[0], in[1], in[2], a);
-    if (heads.heads == 0 || !GoodOptions(in, AttentionOptionsOf(a, 8), heads)) return false;
+    if (heads.heads == 0 || !GoodOptions(in, a, AttentionOptionsOf(a, 8), heads)) return false;
     const TensorType &k_cache = in[3], &pages = in[7];
     const int64_t page = a.Int("page");
     return IsMatrix(k_cache) && page > 0 && page % kCachePanel == 0 && k_cache.shape[0] % page == 0 &&
@@ -59,9 +59,16 @@ int Overwrites(const Attributes&, int, int output) {
   return output == 0 ? -1 : 2 + output;
 }
 
-constexpr AttributeSpec kAttributes[] = {
-    Size("heads"), Size("kv_heads"), Double("scale"), OptionalSize("window"), OptionalDouble("softcap"),
-    Flag("sink"),  Flag("stored"),   Size("page")};
+constexpr AttributeSpec kAttributes[] = {Size("heads"),
+                                         Size("kv_heads"),
+                                         Double("scale"),
+                                         OptionalSize("window"),
+                                         OptionalDouble("softcap"),
+                                         Flag("sink"),
+                                         Flag("stored"),
+                                         Size("page"),
+                                         {AttentionSlopes::kKey, AttributeSpec::Kind::kDoubles},
+                                         Flag(AttentionSlopes::kRoundedKey)};
 
 }  // namespace
 

@@ -1,6 +1,8 @@
 // What attention's ops share: how columns of q, k and v are divided into heads.
 #pragma once
 
+#include <vector>
+
 #include "graph/ops/operand_types.h"
 #include "graph/rule.h"
 
@@ -26,6 +28,26 @@ inline TensorType AttendedType(const TensorType& q, const TensorType& v, const A
   return {q.dtype, {q.shape[0], v.shape[1] / a.Int("kv_heads") * a.Int("heads")}};
 }
 
+// ALiBi (Press et al. 2021): before they are scaled, scores of a query and a key grow by its head's slope times the
+// distance of the key, which is not positive. `rounded`: as Falcon's class has it, places in the document and
+// the slope times each are rounded to bf16, and the difference of both counts.
+struct AttentionSlopes {
+  static constexpr const char kKey[] = "slopes", kRoundedKey[] = "rounded_slopes";
+  // Makes those of the heads from `begin` on; nothing without slopes.
+  static void Cut(int64_t begin, int64_t heads, Attributes* a) {
+    if (!a->Has(kKey)) return;
+    const std::vector<double> all(a->Doubles(kKey).begin(), a->Doubles(kKey).end());
+    a->Set(kKey, std::vector<double>(all.begin() + begin, all.begin() + begin + heads));
+  }
+  // One for each head; neither with a cap, whose slope depends on the score alone, nor in a window, where the first key
+  // is not that of the document.
+  static bool Good(const Attributes& a) {
+    if (!a.Has(kKey)) return !a.Flag(kRoundedKey);
+    return static_cast<int64_t>(a.Doubles(kKey).size()) == a.Int("heads") && a.DoubleOr("softcap", 0) == 0 &&
+           a.IntOr("window", 0) == 0 && !a.Flag("last");
+  }
+};
+
 // Where a node's optional operands are; -1: absent.
 struct AttentionOptions {
   int sink = -1;  // a logit per head, [H], that joins the sum of a row's exponentials and carries no value
@@ -40,8 +62,8 @@ inline AttentionOptions AttentionOptionsOf(const Attributes& a, int first) {
   o.inputs = first;
   return o;
 }
-inline bool GoodOptions(const Types& in, const AttentionOptions& o, const AttentionHeads& heads) {
-  return static_cast<int>(in.size()) == o.inputs &&
+inline bool GoodOptions(const Types& in, const Attributes& a, const AttentionOptions& o, const AttentionHeads& heads) {
+  return static_cast<int>(in.size()) == o.inputs && AttentionSlopes::Good(a) &&
          (o.sink < 0 || IsFloatVector(in[static_cast<size_t>(o.sink)], heads.heads)) &&
          (o.last < 0 || IsIndex(in[static_cast<size_t>(o.last)], heads.tokens));
 }

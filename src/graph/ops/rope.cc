@@ -8,6 +8,9 @@
 // Tables may be scaled, as YaRN and longrope do, and by the position, as Ministral 3 does with q (transformers,
 // get_llama_4_attn_scale): scale * (1 + beta ln(1 + floor(position / original))).
 //
+// Positions may be shifted, and sines stand before cosines: sinusoids that are added to embeddings (Vaswani et al.
+// 2017; transformers, XGLMSinusoidalPositionalEmbedding).
+//
 // A table may also go by the length of each token's document (attribute document_length, a second operand): longrope
 // and dynamic scaling have other frequencies for long documents (rope_table.h), and documents share rows.
 #include <fmt/core.h>
@@ -31,7 +34,7 @@ bool GoodLengths(const Attributes& a) {
 Result<Types> InferTable(const Types& in, const Attributes& a) {
   const bool by_document = a.Flag("document_length");
   if (in.size() != (by_document ? 2 : 1) || in[0].shape.rank() != 1 || !IsIndex(in[0], in[0].shape[0]) ||
-      !(in.back() == in[0]) || !GoodLengths(a)) {
+      !(in.back() == in[0]) || !GoodLengths(a) || (a.Flag("sines_first") && a.Flag("interleaved"))) {
     return BadOperands(Op::kRopeTable, "(position_T i32, [document_length_T i32])", in, a);
   }
   const auto half = static_cast<int64_t>(a.Doubles("inv_freq").size());
@@ -60,6 +63,10 @@ void RopeGradient(GradientSink& sink) {
 }
 // The table is made from the positions of this rank's rows, as long as x has whole rows.
 void ShardTable(ShardingSink& sink) {
+  if (sink.node().attributes.Flag("sines_first") && !(sink.mesh().axes() & kTensorAxes).empty()) {
+    // They are added to embeddings, which are terms of a sum over these ranks.
+    return sink.Refuse("models whose positions are sinusoids do not go with mesh.tp");
+  }
   const Sharding p = sink.sharding(0);
   std::vector<ValueId> inputs = {sink.Use(0, p)};
   if (sink.node().inputs.size() > 1) inputs.push_back(sink.Use(1, p));
@@ -88,12 +95,11 @@ Cost RopeCost(const Types& in, const Types& out, const Attributes&) {
 }
 
 constexpr AttributeSpec kLongFrequencies = {"long_inv_freq", AttributeSpec::Kind::kDoubles};
-constexpr AttributeSpec kTableAttributes[] = {Doubles("inv_freq"),     Flag("f64"),
-                                              Flag("interleaved"),     OptionalDouble("scale"),
-                                              OptionalDouble("beta"),  OptionalSize("original"),
-                                              Flag("document_length"), OptionalSize("near"),
-                                              kLongFrequencies,        OptionalDouble("theta"),
-                                              OptionalDouble("factor")};
+constexpr AttributeSpec kTableAttributes[] = {
+    Doubles("inv_freq"),     Flag("f64"),           Flag("interleaved"),    OptionalDouble("scale"),
+    Flag("sines_first"),     OptionalSize("shift"), OptionalDouble("beta"), OptionalSize("original"),
+    Flag("document_length"), OptionalSize("near"),  kLongFrequencies,       OptionalDouble("theta"),
+    OptionalDouble("factor")};
 constexpr AttributeSpec kRopeAttributes[] = {Size("head_dim"), Flag("inverse"), Flag("interleaved"),
                                              OptionalSize("first")};
 

@@ -13,20 +13,22 @@ namespace temper {
 // Copying it allocates nothing.
 struct RopeTableShape {
   int64_t half;  // pairs
-  bool interleaved;
+  bool interleaved, sines_first;
   double scale, beta;
-  int64_t original;
+  int64_t original, shift;
 
   explicit RopeTableShape(const Attributes& a)
       : half(static_cast<int64_t>(a.Doubles("inv_freq").size())),
         interleaved(a.Flag("interleaved")),
+        sines_first(a.Flag("sines_first")),
         scale(a.DoubleOr("scale", 1)),
         beta(a.DoubleOr("beta", 0)),
-        original(a.IntOr("original", 0)) {}
+        original(a.IntOr("original", 0)),
+        shift(a.IntOr("shift", 0)) {}
 
-  // Where the cosine of pair `e` stands in a row, and its sine behind it.
-  int64_t CosineAt(int64_t e) const { return interleaved ? 2 * e : e; }
-  int64_t SineAt(int64_t e) const { return interleaved ? 2 * e + 1 : half + e; }
+  // Where the cosine of pair `e` stands in a row, and its sine.
+  int64_t CosineAt(int64_t e) const { return interleaved ? 2 * e : sines_first ? half + e : e; }
+  int64_t SineAt(int64_t e) const { return interleaved ? 2 * e + 1 : sines_first ? e : half + e; }
   // Of all sines and cosines of a row.
   double ScaleAt(int32_t position) const {
     if (beta == 0 || original == 0) return scale;

@@ -27,7 +27,7 @@ ValueId BuildClamped(ForwardBuilder& f, const ExpertsSpec& s, const BlockContext
   const ValueId pairs_PG = product(x_PD, s.gate_up, D, G, ForwardBuilder::Init::kNormal, "expert_gate_up");
   const ValueId h_PF = f.Add(Op::kGlu, {pairs_PG},
                              {{"clamped", int64_t{1}}, {"alpha", s.clamp_alpha}, {"limit", s.clamp}}, "expert_mlp")[0];
-  return product(h_PF, s.down, F, D, block.added_init, "expert_out");
+  return product(h_PF, s.down, F, D, block.fed_init, "expert_out");
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ ValueId BuildExperts(ForwardBuilder& f, const ExpertsSpec& s, const BlockContext
   const ValueId gate = product(x_PD, w_gate_up[0], "expert_gate"), up = product(x_PD, w_gate_up[1], "expert_up");
   const ValueId h_PF = f.Glu(gate, up, "expert_mlp", GateOf(s.activation));
   const ValueId w_down = f.Stacks(
-      {module, s.down, E, F, s.active, block.added_init, s.were_modules, s.files, in_files(s.down_tensor)}, down)[0];
+      {module, s.down, E, F, s.active, block.fed_init, s.were_modules, s.files, in_files(s.down_tensor)}, down)[0];
   const ValueId y_TD = weighted(product(h_PF, w_down, "expert_out"), routed, "experts_out");
   if (!s.shared) return y_TD;
 

@@ -9,11 +9,15 @@
 
 namespace temper {
 
-// kSilu is only gated, kRelu and its square never.
-enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu, kReluSquared };
+// kSilu is only gated, kRelu, its square and kXielu never.
+enum class Activation : uint8_t { kSilu, kGelu, kGeluTanh, kRelu, kReluSquared, kXielu };
 
 // The activation that transformers calls `name`, if MLPs with or without a gate may have it.
 std::optional<Activation> ActivationNamed(const std::string& name, bool gated);
+
+// An activation without a gate; `module` is its own, of those that have numbers (xIELU).
+ValueId Activated(ForwardBuilder& f, ValueId x, Activation activation, const std::string& module,
+                  const std::string& name);
 
 // The gate of a gated MLP. REQUIRES: there is one of this activation.
 GraphBuilder::Gate GateOf(Activation activation);
@@ -29,6 +33,7 @@ struct MlpSpec {
 
   // Modules, in the block.
   std::string gate = "mlp.gate_proj", up = "mlp.up_proj", gate_up = "mlp.gate_up_proj", down = "mlp.down_proj";
+  std::string act = "mlp.act_fn";  // of xIELU, which has numbers of its own
 
   friend bool operator==(const MlpSpec&, const MlpSpec&) = default;
 };

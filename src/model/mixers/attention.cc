@@ -1,11 +1,14 @@
 #include "model/mixers/attention.h"
 
+#include "graph/named_ops.h"
+
 namespace temper {
 
 // T tokens, D hidden, H heads, K kv-heads, E head dim, R rotary elements of a head.
 ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& s, const BlockContext& block, ValueId x_TD) {
   const std::string sink = s.sink.empty() ? "" : block.path + s.path + s.sink;
-  const ForwardBuilder::Heads heads{s.heads, s.kv_heads, s.head_dim, s.window, s.scale, s.score_cap, 0, sink};
+  const ForwardBuilder::Heads heads{s.heads,     s.kv_heads, s.head_dim, s.window, s.scale,
+                                    s.score_cap, 0,          sink,       s.slopes, s.rounded_slopes};
   const Dim D = block.hidden_dim();
   const Dim HE{DimLabel::kHeads, s.heads * s.head_dim}, KE{DimLabel::kKvHeads, s.kv_heads * s.head_dim};
   const std::string module = block.path + s.path;
@@ -30,6 +33,17 @@ ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& s, const BlockCon
     if (!takes) k = f.Linear(x_TD, module + s.k, KE, D, s.qkv_bias, "k");
     if (!takes) v = s.v_is_k ? k : f.Linear(x_TD, module + s.v, KE, D, s.qkv_bias, "v");
   }
+  const auto clipped = [&](ValueId x, const char* name) {
+    if (s.clip == 0 || x == kNoValue) return x;
+    return f.Add(Op::kClamp, {x}, {{"limit", s.clip}}, name)[0];
+  };
+  const auto clip_all = [&] {
+    const bool v_is_k = v == k;
+    q = clipped(q, "q_clipped");
+    k = clipped(k, "k_clipped");
+    v = v_is_k ? k : clipped(v, "v_clipped");
+  };
+  if (!s.clips_after_norms) clip_all();
   const auto normed = [&](ValueId x, Dim all, const std::string& norm, const std::string& name) {
     if (s.qk_norm == AttentionSpec::QkNorm::kNone) return x;
     const Dim head{DimLabel::kNorm, s.head_dim};
@@ -45,6 +59,7 @@ ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& s, const BlockCon
     if (!takes) k = normed(k, KE, s.k_norm, "k_norm");
   };
   if (!s.norms_after_rope) norm_both();
+  if (s.clips_after_norms) clip_all();
   if (s.rope != kNoRope) {
     const RopeTables& rope = block.ropes[static_cast<size_t>(s.rope)];
     q = f.Rope(q, rope.q, s.head_dim, rope.interleaved, "q_rope");
@@ -63,7 +78,7 @@ ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& s, const BlockCon
   ValueId o = f.Attend(q, &kv, heads, block.block, "attn");
   if (!s.publishes.empty()) block.shared->Publish(s.publishes, {kv.k, kv.v, kv.k_cache, kv.v_cache});
   if (s.gated) o = f.Glu(gate, o, "attn_gated", GraphBuilder::Gate::kSigmoid);
-  return f.Linear(o, module + s.out, D, HE, s.out_bias, "attn_out", {.transposed = block.transposed}, block.added_init);
+  return f.Linear(o, module + s.out, D, HE, s.out_bias, "attn_out", {.transposed = block.transposed}, block.mixed_init);
 }
 
 }  // namespace temper

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "model/block_context.h"
 #include "model/norm.h"
@@ -15,7 +16,12 @@ struct AttentionSpec {
   int rope = 0;          // index into DecoderSpec::ropes; kNoRope: q and k are not rotated
   double scale = 0;      // of scores; 0: 1 / sqrt(head_dim)
   double score_cap = 0;  // scores s become cap * tanh(s / cap); 0: no cap
-  std::string sink;      // the parameter, in `path`, of a logit per head that joins the softmax without a value
+  double clip = 0;       // q, k and v are bounded: of at most this size; 0: they are not
+  bool clips_after_norms = false;
+  // ALiBi's slopes (ForwardBuilder::Heads); empty: none.
+  std::vector<double> slopes;
+  bool rounded_slopes = false;
+  std::string sink;  // the parameter, in `path`, of a logit per head that joins the softmax without a value
 
   bool qkv_bias = false, out_bias = false;
   bool fused_qkv = false;  // q, k and v are stored in one tensor

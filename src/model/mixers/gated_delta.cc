@@ -33,7 +33,7 @@ ValueId BuildGatedDelta(ForwardBuilder& f, const GatedDeltaSpec& s, const BlockC
   const NormSpec norm{NormKind::kRms, s.norm_eps};
   o = BuildNorm(f, norm, o, module + s.norm, {DimLabel::kNorm, s.value_dim}, "delta_norm", /*grouped=*/true);
   o = f.Glu(z, o, "delta_gated");
-  return f.Linear(o, module + s.out, D, VF, /*bias=*/false, "delta_out", {}, block.added_init);
+  return f.Linear(o, module + s.out, D, VF, /*bias=*/false, "delta_out", {}, block.mixed_init);
 }
 
 }  // namespace temper

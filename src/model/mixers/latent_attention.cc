@@ -37,7 +37,7 @@ ValueId BuildLatentAttention(ForwardBuilder& f, const LatentAttentionSpec& s, co
   const ForwardBuilder::Heads heads{
       .heads = s.heads, .kv_heads = s.heads, .head_dim = E, .scale = s.scale, .v_head_dim = s.v_head_dim};
   const ValueId o = f.Attend(q, &kv, heads, block.block, "attn");
-  return f.Linear(o, module + s.out, D, HV, s.bias, "attn_out", {}, block.added_init);
+  return f.Linear(o, module + s.out, D, HV, s.bias, "attn_out", {}, block.mixed_init);
 }
 
 }  // namespace temper

@@ -44,7 +44,7 @@ ValueId BuildMamba2(ForwardBuilder& f, const Mamba2Spec& s, const BlockContext& 
   if (s.norms == Mamba2Spec::Norm::kBeforeGate) y = Normed(f, s, module, y);
   y = f.Glu(in[0], y, "ssd_gated");
   if (s.norms == Mamba2Spec::Norm::kAfterGate) y = Normed(f, s, module, y);
-  return f.Linear(y, module + s.out, D, HP, s.out_bias, "ssd_out", {}, block.added_init);
+  return f.Linear(y, module + s.out, D, HP, s.out_bias, "ssd_out", {}, block.mixed_init);
 }
 
 }  // namespace temper

@@ -11,7 +11,7 @@ ValueId BuildShortConv(ForwardBuilder& f, const ShortConvSpec& s, const BlockCon
   ValueId h = f.Glu(bcx[0], bcx[2], "conv_in", kIdentity);
   h = f.ShortConv(h, module + s.conv, {.channels = C, .taps = s.taps, .bias = s.bias}, block.block, "conv");
   h = f.Glu(bcx[1], h, "conv_gated", kIdentity);
-  return f.Linear(h, module + s.out, D, C, s.bias, "conv_out", {}, block.added_init);
+  return f.Linear(h, module + s.out, D, C, s.bias, "conv_out", {}, block.mixed_init);
 }
 
 }  // namespace temper

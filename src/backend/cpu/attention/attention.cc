@@ -118,7 +118,7 @@ class AttentionForwardKernel final : public AttentionKernel {
       first[t - begin] = static_cast<int32_t>(seen[t].first - origin);
       last[t - begin] = static_cast<int32_t>(seen[t].last - origin);
     }
-    float sinks[kAttentionBlock];
+    float sinks[kAttentionBlock], slopes[kAttentionBlock];
     AttentionForwardTile tile = {.q_stride = h.query_stride(),
                                  .o_stride = h.out_stride(),
                                  .k_panels = k_panels,
@@ -130,12 +130,15 @@ class AttentionForwardKernel final : public AttentionKernel {
                                  .W = h.W,
                                  .scale = h.scale,
                                  .cap = h.cap,
+                                 .slopes = h.slopes.empty() ? nullptr : slopes,
+                                 .rounded_slopes = h.rounded_slopes,
                                  .sinks = options_.sink < 0 ? nullptr : sinks,
                                  .scratch = scratch + scratch_.tile.v,
                                  .resume = acc_,
                                  .lse_stride = h.heads};
     for (int64_t head = kv * h.group; head < (kv + 1) * h.group; ++head) {
       if (options_.sink >= 0) std::fill_n(sinks, h.kernels->rows, SinkOf(args, head));
+      if (!h.slopes.empty()) std::fill_n(slopes, h.kernels->rows, h.slopes[static_cast<size_t>(head)]);
       for (int64_t t = begin; t < end; t += h.kernels->rows) {
         const int64_t at_q = t * h.query_stride() + head * h.E, at_o = t * h.out_stride() + head * h.W;
         tile.rows = static_cast<int>(std::min<int64_t>(h.kernels->rows, end - t));
@@ -212,7 +215,7 @@ class AttentionBackwardKernel final : public AttentionKernel {
     h.PackDepth(h.At(args.inputs[2], at_k), h.key_stride(), L, h.E, scratch + scratch_.k_depth_panels.v);
 
     int32_t first[kAttentionBlock], last[kAttentionBlock];
-    float lse[kAttentionBlock], delta[kAttentionBlock];
+    float lse[kAttentionBlock], delta[kAttentionBlock], slopes[kAttentionBlock];
     AttentionBackwardBlock block = {.first = first,
                                     .last = last,
                                     .q_rows = scratch + scratch_.q_rows.v,
@@ -231,9 +234,12 @@ class AttentionBackwardKernel final : public AttentionKernel {
                                     .W = h.W,
                                     .scale = h.scale,
                                     .cap = h.cap,
+                                    .slopes = h.slopes.empty() ? nullptr : slopes,
+                                    .rounded_slopes = h.rounded_slopes,
                                     .scratch = scratch + scratch_.tile.v,
                                     .d_q = d_q};
     for (int64_t head = kv * h.group; head < (kv + 1) * h.group; ++head) {
+      if (!h.slopes.empty()) std::fill_n(slopes, kAttentionBlock, h.slopes[static_cast<size_t>(head)]);
       for (int64_t i = 0; i < length; i += kAttentionBlock) {
         const int64_t t = unit.begin + i;
         const int64_t at_q = t * h.query_stride() + head * h.E, at_o = t * h.out_stride() + head * h.W;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "backend/cpu/kernel_twin.h"
+#include "backend/cpu/reference/slopes.h"
 
 namespace temper {
 
@@ -16,6 +17,7 @@ struct AttentionShape {
   double softcap = 0;
   int64_t W = 0;    // of v and o; 0: E
   double sink = 0;  // the largest magnitude of a sink
+  Attributes slopes = {};
 
   int64_t v_width() const { return W > 0 ? W : E; }
   double Capped(double score) const { return softcap == 0 ? score : softcap * std::tanh(score / softcap); }
@@ -34,7 +36,12 @@ inline double ScoreError(const AttentionShape& c, const TestTensor& q, const Tes
     return std::sqrt(most);
   };
   const double magnitude = longest(q) * longest(k) * c.scale;
-  return (static_cast<double>(c.E + 8) * magnitude + 10 * c.softcap) * UnitRoundoff(DType::kF32);
+  // A slope, what it gives, and its sum with the product.
+  double grown = 0;
+  for (int64_t h = 0; h < c.heads; ++h) {
+    grown = std::max(grown, std::fabs(reference::Slopes(c.slopes).At(h, 0, c.tokens - 1, 0)));
+  }
+  return (static_cast<double>(c.E + 8) * magnitude + 4 * grown * c.scale + 10 * c.softcap) * UnitRoundoff(DType::kF32);
 }
 
 // Relative error of a probability: of the exponentials (2.4e-6 and roundings in bf16, 4 roundings in f32), of the score
@@ -62,6 +69,7 @@ BackwardBounds BoundsOf(const AttentionShape& c, const TestTensors& in, const Se
   const double rounding = dtype == DType::kBF16 ? 1.01 * UnitRoundoff(dtype) : 0;  // of p and d_s before their products
   const double sum_error = static_cast<double>(T * (H / K) + 8) * u32;
   const auto n = [](int64_t x) { return std::vector<double>(static_cast<size_t>(x)); };
+  const reference::Slopes slopes(c.slopes);
   BackwardBounds b{n(T * H * E), n(T * K * E), n(T * K * W), n(H)};
   for (int64_t t = 0; t < T; ++t) {
     const auto [first, end] = seen(t);
@@ -80,7 +88,7 @@ BackwardBounds BoundsOf(const AttentionShape& c, const TestTensors& in, const Se
       }
       for (int64_t k = first; k < end; ++k) {
         const int64_t at_k = (k * K + h / (H / K)) * E, at_v = (k * K + h / (H / K)) * W;
-        double score = 0, d_p = 0, d_p_size = 0;
+        double score = slopes.At(h, k, t, first), d_p = 0, d_p_size = 0;
         for (int64_t e = 0; e < E; ++e) {
           score += q.Get(at_q + e) * key.Get(at_k + e);
         }

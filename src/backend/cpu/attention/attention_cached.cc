@@ -156,7 +156,7 @@ class AttentionCachedKernel final : public Kernel {
     const int64_t lines = h.kernels->columns;
     const std::byte* const keys = stored_ ? args.inputs[3] : args.outputs[1];
     const std::byte* const values = stored_ ? args.inputs[4] : args.outputs[2];
-    float sinks[kAttentionBlock];
+    float sinks[kAttentionBlock], slopes[kAttentionBlock];
     int32_t first[kAttentionBlock], last[kAttentionBlock];
     AttentionForwardTile tile = {.first = first,
                                  .last = last,
@@ -172,6 +172,8 @@ class AttentionCachedKernel final : public Kernel {
                                  .W = h.W,
                                  .scale = h.scale,
                                  .cap = h.cap,
+                                 .slopes = h.slopes.empty() ? nullptr : slopes,
+                                 .rounded_slopes = h.rounded_slopes,
                                  .sinks = sink_ < 0 ? nullptr : sinks,
                                  .scratch = scratch};
     const auto see = [&](int64_t row, int64_t t) {
@@ -184,7 +186,9 @@ class AttentionCachedKernel final : public Kernel {
       tile.o_stride = of_heads ? h.W : h.out_stride();
       for (int64_t r = 0; r < rows; ++r) {
         see(r, of_heads ? t : t + r);
-        if (sink_ >= 0) sinks[r] = SinkAt(args.inputs[sink_], sink_type_, of_heads ? head + r : head);
+        const int64_t of = of_heads ? head + r : head;
+        if (sink_ >= 0) sinks[r] = SinkAt(args.inputs[sink_], sink_type_, of);
+        if (!h.slopes.empty()) slopes[r] = h.slopes[static_cast<size_t>(of)];
       }
       tile.rows = static_cast<int>(rows);
       tile.q = h.At(args.inputs[0], t * h.query_stride() + head * h.E);

@@ -24,6 +24,7 @@ struct CachedCase {
   double softcap = 0;
   int64_t W = 0;  // of v; 0: E
   bool sink = false;
+  double slope = 0;  // ALiBi: of head h, slope / (h + 1), rounded where values have a width of their own
 
   int64_t v_width() const { return W > 0 ? W : E; }
 };
@@ -48,6 +49,8 @@ inline std::vector<CachedCase> CachedCases() {
       {"capped, window", 2, 1, 64, 20, 1, {{{0, 60}}, {{0, 7}}}, 0.5},
       {"keys wider than values, a sink", 16, 2, 192, 0, 2, {{{0, 60}, {1, 3}}, {{0, 1}, {1, 1}}}, 0, 128, true},
       {"values wider than keys, a sink, window", 4, 2, 64, 9, 1, {{{0, 3}}, {{0, 40}}, {{0, 1}}}, 0, 80, true},
+      {"slopes, many heads for one", 16, 1, 32, 0, 2, {{{0, 60}}, {{1, 1}, {0, 1}}}, 0, 0, false, 0.5},
+      {"rounded slopes", 3, 3, 48, 0, 1, {{{0, 300}}, {{0, 1}}}, 0, 80, false, 0.71},
   };
 }
 
@@ -59,6 +62,11 @@ inline Attributes AttributesOf(const CachedCase& c) {
                   {"scale", 1 / std::sqrt(static_cast<double>(c.E))}};
   if (c.softcap > 0) a.Set("softcap", c.softcap);
   if (c.sink) a.Set("sink", int64_t{1});
+  if (c.slope == 0) return a;
+  std::vector<double> slopes;
+  for (int64_t h = 0; h < c.heads; ++h) slopes.push_back(c.slope / static_cast<double>(h + 1));
+  a.Set("slopes", std::move(slopes));
+  if (c.W > 0) a.Set("rounded_slopes", int64_t{1});
   return a;
 }
 

@@ -20,6 +20,9 @@ struct AttentionCase {
   int64_t W = 0;      // of v; 0: E
   bool sink = false;  // one per head
   bool last = false;  // the first half of every document, rounded up, sees all of itself
+  // ALiBi: of head h, slope / (h + 1), perhaps rounded.
+  double slope = 0;
+  bool rounded_slopes = false;
 
   int64_t v_width() const { return W > 0 ? W : E; }
 };
@@ -51,8 +54,17 @@ const std::vector<AttentionCase>& Cases() {
       {"a sink, window, capped, keys wider", {130, 20}, 6, 2, 96, 33, 3.0, 2.0, 64, true},
       {"last keys", {1, 200, 40, 3}, 4, 2, 64, 0, 1, 0, 0, false, true},
       {"last keys over segments, window, a sink", {700, 13}, 2, 1, 32, 530, 1, 0, 48, true, true},
+      {"slopes", {1, 97, 40, 3}, 4, 4, 64, 0, 1, 0, 0, false, false, 2.0},
+      {"gentle slopes, several segments, grouped", {700, 13}, 6, 2, 32, 0, 1, 0, 0, false, false, 0.01},
+      {"rounded slopes", {300, 20, 5}, 3, 1, 48, 0, 1, 0, 0, false, false, 0.71, true},
   };
   return cases;
+}
+
+std::vector<double> SlopesOf(const AttentionCase& c) {
+  std::vector<double> slopes;
+  for (int64_t h = 0; h < c.heads; ++h) slopes.push_back(c.slope / static_cast<double>(h + 1));
+  return slopes;
 }
 
 struct Scene {
@@ -83,6 +95,8 @@ Scene SceneOf(const AttentionCase& c, DType dtype) {
           TestTensor({DType::kI32, {T}}),
           {}};
   if (c.softcap > 0) s.attributes.Set("softcap", c.softcap);
+  if (c.slope > 0) s.attributes.Set("slopes", SlopesOf(c));
+  if (c.rounded_slopes) s.attributes.Set("rounded_slopes", int64_t{1});
   TestTensor last({DType::kI32, {T}});
   int64_t t = 0;
   for (int64_t n : c.documents) {
@@ -110,7 +124,7 @@ std::string Name(const AttentionCase& c, DType dtype, const AttentionWay& way) {
 AttentionShape ShapeOf(const AttentionCase& c, const Scene& s) {
   double most = 0;
   for (int64_t h = 0; c.sink && h < c.heads; ++h) most = std::max(most, std::fabs(s.options[0].Get(h)));
-  return {s.T, c.heads, c.kv_heads, c.E, s.attributes.Double("scale"), c.softcap, c.W, most};
+  return {s.T, c.heads, c.kv_heads, c.E, s.attributes.Double("scale"), c.softcap, c.W, most, s.attributes};
 }
 
 TEST(Attention, MatchesTheScalarTwin) {

@@ -99,6 +99,35 @@ TEMPER_VEC void AddRowProduct(const int* rows, int64_t padded_rows, const typena
   }
 }
 
+TEMPER_VEC Floats RoundedToBF16(Floats x) {
+  bf16 rounded[kLanes];
+  Store(rounded, x, Full{});
+  return Load(rounded, Full{});
+}
+
+// ALiBi: what the scores of a tile's rows begin with, for keys [key, key + kColumns). Rows that are not there: zero.
+TEMPER_VEC void BeginWithSlopes(const float* slopes, bool rounded, const int32_t* first, const int32_t* last,
+                                int64_t rows, int64_t key, Sums& sum) {
+  alignas(64) float begin[kRows * kColumns];
+  alignas(64) float lane[kLanes];
+  for (int i = 0; i < kLanes; ++i) lane[i] = static_cast<float>(i);
+  const Floats lanes = Load(lane, Full{});
+  for (int64_t i = 0; i < kRows; ++i) {
+    for (int64_t j = 0; j < kColumns; j += kLanes) {
+      Floats grown = Zero();
+      if (i < rows && rounded) {
+        const Floats place = RoundedToBF16(lanes + Set(static_cast<float>(key + j - first[i])));
+        const Floats own = RoundedToBF16(Set(static_cast<float>(last[i] - first[i])));
+        grown = RoundedToBF16(place * Set(slopes[i])) - RoundedToBF16(own * Set(slopes[i]));
+      } else if (i < rows) {
+        grown = (lanes + Set(static_cast<float>(key + j - last[i]))) * Set(slopes[i]);
+      }
+      Store(begin + i * kColumns + j, grown, Full{});
+    }
+  }
+  LoadSums(begin, kColumns, sum);
+}
+
 // Scores without scale, as if the products had been capped ones: the softmax that follows scales them.
 struct Cap {
   float inward, outward;  // scale / cap, cap / scale
@@ -153,7 +182,11 @@ void ForwardOf(const AttentionForwardTile& t) {
     const int64_t columns = RoundUpTo(n, kColumns);
     for (int64_t j = 0; j < columns; j += kColumns) {
       Sums sum;
-      ClearSums(sum);
+      if (t.slopes == nullptr) {
+        ClearSums(sum);
+      } else {
+        BeginWithSlopes(t.slopes, t.rounded_slopes, t.first, t.last, t.rows, key + j, sum);
+      }
       int64_t at = (key + j) / kColumns * t.k_panel_bytes;
       if constexpr (kPaged) {
         at = t.pages[(key + j) / t.page_keys] * t.k_page_bytes + (key + j) % t.page_keys / kColumns * t.k_panel_bytes;
@@ -306,7 +339,11 @@ void BackwardOf(const AttentionBackwardBlock& b) {
       const int64_t panel = (b.first_key + j) / kColumns;
       const int* a = static_cast<const int*>(b.q_rows) + i0 * kQueryWords<Math>;
       Sums sum;
-      ClearSums(sum);
+      if (b.slopes == nullptr) {
+        ClearSums(sum);
+      } else {
+        BeginWithSlopes(b.slopes + i0, b.rounded_slopes, b.first + i0, b.last + i0, rows, b.first_key + j, sum);
+      }
       AddRowProduct<Math>(a, kAttentionBlock, PanelAt(b.k_panels, panel * b.k_panel_bytes), b.E, sum);
       SettleSums(sum);
       // Rows see more keys one after the other, and begin at later ones.

@@ -37,6 +37,10 @@ struct AttentionForwardTile {
   int64_t E = 0, W = 0;  // elements of a head of q and k, and of v and o
   float scale = 0;
   float cap = 0;  // of scaled scores: cap * tanh(score / cap); 0: none
+  // Of each row, what scores without scale grow by with each key on, 0 at the last one (AttentionSlopes); nullptr:
+  // none.
+  const float* slopes = nullptr;
+  bool rounded_slopes = false;
   // Of each row, a capped score of no key that joins its sum of exponentials; nullptr: none. Not with `resume`.
   const float* sinks = nullptr;
   void* scratch = nullptr;  // forward_scratch bytes for each kHeadPiece of the wider of E and W, 64-byte aligned
@@ -67,7 +71,9 @@ struct AttentionBackwardBlock {
   const float *lse = nullptr, *delta = nullptr;  // of each row: lse is natural, delta = d_o . o
   int64_t E = 0, W = 0;                          // elements of a head of q and k, and of v and d_o
   float scale = 0;
-  float cap = 0;            // of scaled scores: cap * tanh(score / cap); 0: none
+  float cap = 0;                  // of scaled scores: cap * tanh(score / cap); 0: none
+  const float* slopes = nullptr;  // as above, of each row
+  bool rounded_slopes = false;
   void* scratch = nullptr;  // backward_scratch bytes for each kHeadPiece, as above
   // f32 sums to add to: kAttentionBlock rows of E elements (d_v: W), rounded up to whole vectors of a tile (padded_E).
   // d_q: for the block's rows; d_k, d_v: for the block's keys, with turn_keys [E, kAttentionBlock]. d_q and d_k lack

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <atomic>
+#include <vector>
 
 #include "backend/cpu/attention/attention_tile.h"
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/products/gemm.h"
 #include "base/team.h"
+#include "graph/ops/attention_heads.h"
 #include "graph/ops/attention_scratch.h"
 
 namespace temper {
@@ -26,6 +28,8 @@ inline const AttentionKernels& AttentionKernelsOf(DType dtype, Isa isa) {
 struct HeadLayout {
   int64_t heads, kv_heads, group, E, W, window;  // E of q and k, W of v and o
   float scale, cap;
+  std::vector<float> slopes;  // of each head (AttentionSlopes); empty: none
+  bool rounded_slopes;
   int64_t element;  // bytes of q, k, v
   const AttentionKernels* kernels;
   const TileKernels* tiles;
@@ -39,6 +43,7 @@ struct HeadLayout {
         window(spec.attributes.IntOr("window", 0)),
         scale(static_cast<float>(spec.attributes.Double("scale"))),
         cap(static_cast<float>(spec.attributes.DoubleOr("softcap", 0))),
+        rounded_slopes(spec.attributes.Flag(AttentionSlopes::kRoundedKey)),
         element(SizeOf(q.dtype)),
         kernels(&table),
         tiles(table.tiles) {
@@ -47,6 +52,10 @@ struct HeadLayout {
                  kernels->row_bytes <= kAttentionRowBytesBound && kAttentionBlock <= kAttentionBlockBound &&
                  kHeadPiece == kHeadPieceBound)
         << kernels->forward_scratch << ", " << kernels->backward_scratch << ", " << kernels->row_bytes;
+    if (!spec.attributes.Has(AttentionSlopes::kKey)) return;
+    for (const double slope : spec.attributes.Doubles(AttentionSlopes::kKey)) {
+      slopes.push_back(static_cast<float>(slope));
+    }
   }
 
   int64_t query_stride() const { return heads * E; }

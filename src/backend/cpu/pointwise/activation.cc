@@ -1,4 +1,4 @@
-// glu, relu, its square, gelu and their backwards, and softcap: elementwise, one or two outputs.
+// glu, relu, its square, gelu, clamp and their backwards, and softcap: elementwise, one or two outputs.
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/pointwise/range_kernel.h"
 #include "backend/cpu/vector/vector_kernels.h"
@@ -39,12 +39,23 @@ typename VectorKernelsOf<T>::Glu GluOf(const VectorKernelsOf<T>& vectors, const 
 }
 
 template <class T>
-std::unique_ptr<Kernel> MakeSoftcap(const VectorKernelsOf<T>& vectors, float cap, int threads, int64_t n) {
-  return MakeKernel([=, f = vectors.softcap](const KernelArgs& args) {
+std::unique_ptr<Kernel> MakeBounded(void (*f)(const T*, float, T*, int64_t), float bound, int threads, int64_t n) {
+  return MakeKernel([=](const KernelArgs& args) {
     const T* const x = In<T>(args, 0);
     T* const y = Out<T>(args, 0);
     ParallelBlocks(threads, n, kElementsPerRange,
-                   [=](int64_t begin, int64_t end) { f(x + begin, cap, y + begin, end - begin); });
+                   [=](int64_t begin, int64_t end) { f(x + begin, bound, y + begin, end - begin); });
+    return OkStatus();
+  });
+}
+
+template <class T>
+std::unique_ptr<Kernel> MakeClampBackward(const VectorKernelsOf<T>& vectors, float limit, int threads, int64_t n) {
+  return MakeKernel([=, f = vectors.clamp_backward](const KernelArgs& args) {
+    const T *const d_y = In<T>(args, 0), *const x = In<T>(args, 1);
+    T* const d_x = Out<T>(args, 0);
+    ParallelBlocks(threads, n, kElementsPerRange,
+                   [=](int64_t begin, int64_t end) { f(d_y + begin, x + begin, limit, d_x + begin, end - begin); });
     return OkStatus();
   });
 }
@@ -100,7 +111,11 @@ std::unique_ptr<Kernel> MakeActivation(const KernelSpec& spec, Isa isa) {
       case Op::kGluBackward:
         return MakeGluBackward<T>(v, spec.attributes, threads, n);
       case Op::kSoftcap:
-        return MakeSoftcap<T>(v, static_cast<float>(spec.attributes.Double("cap")), threads, n);
+        return MakeBounded<T>(v.softcap, static_cast<float>(spec.attributes.Double("cap")), threads, n);
+      case Op::kClamp:
+        return MakeBounded<T>(v.clamp, static_cast<float>(spec.attributes.Double("limit")), threads, n);
+      case Op::kClampBackward:
+        return MakeClampBackward<T>(v, static_cast<float>(spec.attributes.Double("limit")), threads, n);
       case Op::kRelu:
         return MakeUnary<T>(v.relu, threads, n);
       case Op::kReluBackward:

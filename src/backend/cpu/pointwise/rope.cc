@@ -27,7 +27,7 @@ std::unique_ptr<Kernel> MakeRopeTable(const KernelSpec& spec, Isa) {
         const RopeFrequencies::OfDocument inv_freq = frequencies.Of(length == nullptr ? 0 : length[t]);
         float* const row = table + 2 * shape.half * t;
         for (int64_t e = 0; e < shape.half; ++e) {
-          const double angle = position[t] * inv_freq[e];
+          const double angle = static_cast<double>(position[t] + shape.shift) * inv_freq[e];
           row[shape.CosineAt(e)] = static_cast<float>(scale * std::cos(angle));
           row[shape.SineAt(e)] = static_cast<float>(scale * std::sin(angle));
         }

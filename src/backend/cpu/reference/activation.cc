@@ -1,4 +1,5 @@
-// relu(x) = max(x, 0), its square, gelu, and softcap, cap * tanh(x / cap).
+// relu(x) = max(x, 0), its square, gelu, clamp, and softcap, cap * tanh(x / cap).
+#include <algorithm>
 #include <cmath>
 
 #include "backend/cpu/reference/call.h"
@@ -44,6 +45,22 @@ Status GeluBackward(const Call& call) {
   const Operand d_y = call.In(0), x = call.In(1), d_x = call.Out(0);
   const bool tanh = call.attributes().Flag("tanh");
   for (int64_t i = 0; i < d_x.elements(); ++i) d_x.Store(i, d_y[i] * GeluSlope(x[i], tanh));
+  return OkStatus();
+}
+
+// NaN passes.
+Status Clamp(const Call& call) {
+  const Operand x = call.In(0), y = call.Out(0);
+  const double limit = call.attributes().Double("limit");
+  for (int64_t i = 0; i < y.elements(); ++i) y.Store(i, std::clamp(x[i], -limit, limit));
+  return OkStatus();
+}
+
+// The bounds themselves pass the gradient, as torch's clamp.
+Status ClampBackward(const Call& call) {
+  const Operand d_y = call.In(0), x = call.In(1), d_x = call.Out(0);
+  const double limit = call.attributes().Double("limit");
+  for (int64_t i = 0; i < d_x.elements(); ++i) d_x.Store(i, std::fabs(x[i]) > limit ? 0 : d_y[i]);
   return OkStatus();
 }
 

@@ -1,11 +1,13 @@
 // Scaled dot-product attention: causal, grouped-query, isolated by document, optionally in a sliding window.
 // Token i sees tokens [max(document_start[i], i - window + 1 if window > 0), i] and itself is the last of them.
-// Scores are scaled, and capped where there is a softcap. lse[i, h] is the natural log of the sum of exp of those that
-// i sees, and of its head's sink, a score without a value, where there is one. last_T: the last token that i sees.
+// Scores grow with ALiBi's slopes, are scaled, and capped where there is a softcap. lse[i, h] is the natural log of the
+// sum of exp of those that i sees, and of its head's sink, a score without a value, where there is one. last_T: the
+// last token that i sees.
 #include <algorithm>
 #include <cmath>
 
 #include "backend/cpu/reference/call.h"
+#include "backend/cpu/reference/slopes.h"
 #include "backend/cpu/reference/softcap.h"
 #include "graph/ops/attention_heads.h"
 
@@ -16,6 +18,7 @@ struct Heads {
   int64_t H, K, E, W, group, window;  // group = H / K query heads share a key head; W: of v and o
   double scale, cap;
   AttentionOptions options;
+  Slopes slopes;
 
   // `backward`: of the operands of the gradient.
   Heads(const Call& call, bool backward)
@@ -27,7 +30,8 @@ struct Heads {
         window(call.attributes().IntOr("window", 0)),
         scale(call.attributes().Double("scale")),
         cap(call.attributes().DoubleOr("softcap", 0)),
-        options(AttentionOptionsOf(call.attributes(), backward ? 7 : 4)) {}
+        options(AttentionOptionsOf(call.attributes(), backward ? 7 : 4)),
+        slopes(call.attributes()) {}
 
   int64_t QueryAt(int64_t t, int64_t h) const { return (t * H + h) * E; }
   int64_t KeyAt(int64_t t, int64_t h) const { return (t * K + h / group) * E; }
@@ -56,7 +60,8 @@ Status Attention(const Call& call) {
       const double sink = heads.options.sink < 0 ? -INFINITY : call.In(heads.options.sink)[h];
       double max = sink;
       for (int64_t s = begin; s <= last; ++s) {
-        score[s] = Capped(heads.scale * Dot(q, heads.QueryAt(t, h), k, heads.KeyAt(s, h), E), heads.cap);
+        const double product = Dot(q, heads.QueryAt(t, h), k, heads.KeyAt(s, h), E) + heads.slopes.At(h, s, t, begin);
+        score[s] = Capped(heads.scale * product, heads.cap);
         max = std::max(max, score[s]);
       }
       double sum = std::exp(sink - max);
@@ -91,10 +96,11 @@ Status AttentionBackward(const Call& call) {
       const int64_t at_q = heads.QueryAt(t, h), at_o = heads.OutAt(t, h);
       const double delta = Dot(d_o, at_o, o, at_o, W), lse = lse_TH[t * H + h];
       if (heads.options.sink >= 0) sum_sink[h] -= std::exp(call.In(heads.options.sink)[h] - lse) * delta;
-      const int64_t last = heads.LastSeen(call, t, T);
-      for (int64_t s = heads.FirstSeen(t, document_start_T.Int(t)); s <= last; ++s) {
+      const int64_t begin = heads.FirstSeen(t, document_start_T.Int(t)), last = heads.LastSeen(call, t, T);
+      for (int64_t s = begin; s <= last; ++s) {
         const int64_t at_k = heads.KeyAt(s, h), at_v = heads.ValueAt(s, h);
-        const double score = Capped(heads.scale * Dot(q, at_q, k, at_k, E), heads.cap);
+        const double product = Dot(q, at_q, k, at_k, E) + heads.slopes.At(h, s, t, begin);
+        const double score = Capped(heads.scale * product, heads.cap);
         const double p = std::exp(score - lse);
         const double d_s = p * (Dot(d_o, at_o, v, at_v, W) - delta) * CapSlope(score, heads.cap);
         for (int64_t e = 0; e < E; ++e) {

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "backend/cpu/reference/call.h"
+#include "backend/cpu/reference/slopes.h"
 #include "backend/cpu/reference/softcap.h"
 #include "graph/ops/attention_cache.h"
 #include "graph/ops/attention_heads.h"
@@ -25,6 +26,7 @@ Status AttentionCached(const Call& call) {
   const int64_t group = H / K, window = a.IntOr("window", 0), wide = CachedWidth(W);
   const double scale = a.Double("scale"), cap = a.DoubleOr("softcap", 0);
   const AttentionOptions options = AttentionOptionsOf(a, 8);
+  const Slopes slopes(a);
   const auto row_of = [&](int64_t slot, int64_t position) {
     return page_table.Int(slot * P + position / page) * page + position % page;
   };
@@ -69,7 +71,7 @@ Status AttentionCached(const Call& call) {
       for (int64_t s = first; s <= last; ++s) {
         double dot = 0;
         for (int64_t e = 0; e < E; ++e) dot += q[(i * H + h) * E + e] * k[(row_of(slot, s) * K + h / group) * E + e];
-        score[s] = Capped(scale * dot, cap);
+        score[s] = Capped(scale * (dot + slopes.At(h, s, last, first)), cap);
         max = std::max(max, score[s]);
       }
       sum = std::exp(sink - max);

@@ -9,9 +9,6 @@
 namespace temper::reference {
 namespace {
 
-double Softplus(double x) {
-  return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x)));
-}
 double LeastStep(const Call& call) {
   return call.attributes().DoubleOr("min", 0);
 }

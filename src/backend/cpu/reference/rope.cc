@@ -16,7 +16,7 @@ Status RopeTable(const Call& call) {
     const double scale = shape.ScaleAt(position);
     const RopeFrequencies::OfDocument inv_freq = frequencies.Of(frequencies.by_document ? call.In(1).Int(t) : 0);
     for (int64_t e = 0; e < shape.half; ++e) {
-      const double angle = static_cast<double>(position) * inv_freq[e];
+      const double angle = static_cast<double>(position + shape.shift) * inv_freq[e];
       const int64_t row = t * 2 * shape.half;
       table_TR.Store(row + shape.CosineAt(e), scale * std::cos(angle));
       table_TR.Store(row + shape.SineAt(e), scale * std::sin(angle));

@@ -1,4 +1,4 @@
-// Loops of gelu, glu and softcap. One pass over memory; about 20 operations per element beside it.
+// Loops of gelu, xielu, glu and softcap. One pass over memory; about 20 operations per element beside it.
 #pragma once
 
 namespace temper {
@@ -158,6 +158,39 @@ void ClampedGluBackward(const T* d_h, const T* pairs, float alpha, float limit, 
   if (rest < kLanes) return Store(d_x, FirstInTurn(g.gate, g.up), First(rest));
   Store(d_x, FirstInTurn(g.gate, g.up), Full{});
   if (rest > kLanes) Store(d_x + kLanes, LastInTurn(g.gate, g.up), First(rest - kLanes));
+}
+
+// exp(x) - 1, without cancellation (as in Tanh), for x of at most 0; 0 is as near as x gets.
+TEMPER_VEC Floats ExpMinusOne(Floats x) {
+  const ExpParts e = ExpPartsOf(AtLeast(-104.0f, x));
+  const Floats small = Fma(e.tail * e.r, e.r, e.r), power = TimesPowerOfTwo(Set(1.0f), e.n);
+  return Fma(small, power, power - Set(1.0f));
+}
+
+// The branches at x and -x are those of x > 0: -0 is below, as 0 is.
+template <class T>
+void Xielu(const T* x, const XieluNumbers& of, T* y, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) {
+    const Floats a = Load(x + i, lanes), linear = Set(of.beta) * a;
+    const Floats above = Fma(Set(of.p) * a, a, linear);
+    const Floats below = Fma(Set(of.n), ExpMinusOne(AtMost(of.eps, a)) - a, linear);
+    Store(y + i, WhereNegative(Zero() - a, above, below), lanes);
+  });
+}
+
+template <class T>
+XieluSums XieluBackward(const T* d_y, const T* x, const XieluNumbers& of, T* d_x, int64_t n) {
+  Floats sum_p = Zero(), sum_n = Zero();
+  Sweep(n, [&](int64_t i, auto lanes) {
+    // Lanes outside of a Part: d is zero there.
+    const Floats a = Load(x + i, lanes), d = Load(d_y + i, lanes), minus = Zero() - a;
+    const Floats e = ExpMinusOne(AtMost(of.eps, a));
+    const Floats above = Set(2 * of.p) * a, below = Set(of.n) * WhereNegative(a - Set(of.eps), e, Set(-1.0f));
+    Store(d_x + i, d * (WhereNegative(minus, above, below) + Set(of.beta)), lanes);
+    sum_p = Fma(d, WhereNegative(minus, a * a, Zero()), sum_p);
+    sum_n = Fma(d, WhereNegative(minus, Zero(), e - a), sum_n);
+  });
+  return {Sum(sum_p), Sum(sum_n)};
 }
 
 template <class T>

@@ -1,5 +1,5 @@
-// Loops of add, scale, scale_columns, cast, relu, its square and of the embedding's gradient. Those that only move
-// numbers store them exactly.
+// Loops of add, scale, scale_columns, cast, relu, its square, clamp and of the embedding's gradient. Those that only
+// move numbers store them exactly.
 #pragma once
 
 namespace temper {
@@ -65,6 +65,18 @@ void ReluSquaredBackward(const T* d_y, const T* x, T* d_x, int64_t n) {
   Sweep(n, [=](int64_t i, auto lanes) {
     const Floats a = Load(x + i, lanes);
     Store(d_x + i, ZeroUnlessPositive(a, (a + a) * Load(d_y + i, lanes)), lanes);
+  });
+}
+
+template <class T>
+void Clamp(const T* x, float limit, T* y, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) { Store(y + i, AtLeast(-limit, AtMost(limit, Load(x + i, lanes))), lanes); });
+}
+
+template <class T>
+void ClampBackward(const T* d_y, const T* x, float limit, T* d_x, int64_t n) {
+  Sweep(n, [=](int64_t i, auto lanes) {
+    StoreExact(d_x + i, WhereNegative(Set(limit) - Abs(Load(x + i, lanes)), Zero(), Load(d_y + i, lanes)), lanes);
   });
 }
 

@@ -48,6 +48,15 @@ struct RotaryHeads {
   int64_t heads, head_dim, first, turning;
 };
 
+// What xielu multiplies by (graph/ops/xielu.cc), and the sums over elements that the gradients of its two numbers are
+// made of: of d_y x^2 above 0, and of d_y (exp(min(x, eps)) - 1 - x) elsewhere.
+struct XieluNumbers {
+  float p, n, beta, eps;
+};
+struct XieluSums {
+  float p, n;
+};
+
 struct Draws {
   uint32_t keys[10][2];   // Philox key of each round
   uint32_t step0, step1;  // upper half of its counter
@@ -68,10 +77,15 @@ struct VectorKernelsOf {
   void (*relu_backward)(const T* d_y, const T* y, T* d_x, int64_t n);
   void (*relu_squared)(const T* x, T* y, int64_t n);
   void (*relu_squared_backward)(const T* d_y, const T* x, T* d_x, int64_t n);
+  void (*clamp)(const T* x, float limit, T* y, int64_t n);
+  void (*clamp_backward)(const T* d_y, const T* x, float limit, T* d_x, int64_t n);
   void (*gelu_erf)(const T* x, T* y, int64_t n);
   void (*gelu_erf_backward)(const T* d_y, const T* x, T* d_x, int64_t n);
   void (*gelu_tanh)(const T* x, T* y, int64_t n);
   void (*gelu_tanh_backward)(const T* d_y, const T* x, T* d_x, int64_t n);
+  void (*xielu)(const T* x, const XieluNumbers& of, T* y, int64_t n);
+  // REQUIRES: n is small enough for sums in f32.
+  XieluSums (*xielu_backward)(const T* d_y, const T* x, const XieluNumbers& of, T* d_x, int64_t n);
   struct Glu {
     void (*forward)(const T* gate, const T* up, T* h, int64_t n);
     void (*backward)(const T* d_h, const T* gate, const T* up, T* d_gate, T* d_up, int64_t n);

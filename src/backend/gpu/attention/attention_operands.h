@@ -3,6 +3,7 @@
 
 #include "backend/gpu/faults.h"
 #include "backend/gpu/launch.h"
+#include "graph/ops/attention_heads.h"
 #include "graph/ops/attention_scratch.h"
 
 namespace temper::gpu {
@@ -24,9 +25,9 @@ struct Heads {
   }
 };
 
-// Whether these kernels know all of the node's operands: no sink, no last keys, values as wide as keys.
+// Whether these kernels compute all that the node asks for: no sink, no last keys, no ALiBi, values as wide as keys.
 inline bool IsPlain(const Attributes& a, const TensorType& k, const TensorType& v) {
-  return !a.Flag("sink") && !a.Flag("last") && k == v;
+  return !a.Flag("sink") && !a.Flag("last") && !a.Has(AttentionSlopes::kKey) && k == v;
 }
 
 inline Heads HeadsOf(const TensorType& q, const Attributes& a) {

@@ -238,7 +238,7 @@ TEST(GpuAttentionCached, PlacesThatDoNotExistAreNamedAndWriteNothing) {
   }
 }
 
-// Of attention with a sink, with last keys, and of values that are not as wide as keys.
+// Of attention with a sink, with last keys, with ALiBi, and of values that are not as wide as keys.
 TEST(GpuAttention, WhatOnlyCpusComputeIsRefusedByName) {
   const auto table = GpuToSpoil();
   if (table == nullptr) GTEST_SKIP() << "no GPU";
@@ -247,9 +247,12 @@ TEST(GpuAttention, WhatOnlyCpusComputeIsRefusedByName) {
   Attributes with_sink = plain, with_last = plain;
   with_sink.Set("sink", int64_t{1});
   with_last.Set("last", int64_t{1});
+  Attributes with_slopes = plain;
+  with_slopes.Set("slopes", std::vector<double>{0.5});
   for (const auto& [inputs, attributes] : {std::pair(Types{q, q, v, index}, plain),
                                            {Types{q, q, q, index, sink}, with_sink},
-                                           {Types{q, q, q, index, index}, with_last}}) {
+                                           {Types{q, q, q, index, index}, with_last},
+                                           {Types{q, q, q, index}, with_slopes}}) {
     KernelSpec spec{.op = Op::kAttention, .inputs = inputs, .attributes = attributes};
     spec.outputs = *InferTypes(spec.op, spec.inputs, spec.attributes);
     const auto kernel = table->Make(spec);

@@ -132,6 +132,7 @@ struct RotatePairs : RotatedHeads<T> {
 std::unique_ptr<Kernel> MakeRopeTable(const KernelSpec& spec, const Context& context) {
   const RopeTableShape shape(spec.attributes);
   const RopeFrequencies given(spec.attributes);
+  if (shape.sines_first || shape.shift != 0) return nullptr;
   if (given.inv_freq.size() > kMostFrequencies || spec.outputs[0].dtype != DType::kF32) return nullptr;
   Frequencies inv_freq = {};
   std::copy(given.inv_freq.begin(), given.inv_freq.end(), inv_freq.x);
