@@ -272,6 +272,17 @@ void CheckWeights(Planning* plan) {
   }
 }
 
+// What the devices of the cluster lack.
+void CheckKernels(Planning* plan) {
+  if (!plan->cluster || plan->cluster->has_kernels()) return;
+  const Cluster& cluster = *plan->cluster;
+  plan->refusals.push_back(fmt::format(
+      "because of its device: a {} has compute capability {:.1f}, and Temper's kernels need {:.1f} or newer (bf16, "
+      "asynchronous copies). All figures are of arithmetic in f32, as if it had such kernels. A card with them: "
+      "--cluster RTX3090, RTX4090, L40S; without a card: --device cpu --cluster this",
+      cluster.device, cluster.compute_capability, Cluster::kLeastComputeCapability));
+}
+
 // Reads the data where that is asked for, or takes no time and is of use.
 Status LookAtData(bool reads_small, Planning* plan) {
   Status status = plan->setup.data;
@@ -421,6 +432,7 @@ Result<PlanResult> PlanRun(RunRequest request, const PlanOptions& options, const
   TEMPER_ASSIGN_OR_RETURN(TrainSetup setup, SetUpTraining(std::move(request), Purpose::kPlan, alone, facts_of));
   Planning plan{.options = options, .setup = std::move(setup), .cluster = std::move(cluster)};
   CheckWeights(&plan);
+  CheckKernels(&plan);
   const RunConfig& config = plan.config();
   const bool measured = options.cluster.empty() && plan.cluster;
   const bool elsewhere = measured && plan.cluster->shared && config.machine.device == DeviceChoice::kGpu;

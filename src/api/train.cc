@@ -159,14 +159,25 @@ void LogRowLengths(const TrainingRun& run, Packing& rows) {
   all.insert(all.end(), lengths.train.begin(), lengths.train.end());
   if (all.size() > 1) {
     rows.Pack(static_cast<uint64_t>(c.machine.seed), 0);
-    LogInfo(
-        fmt::format("            each micro-batch has the shortest of {} tokens that holds its rows: {:.1f} % filled",
-                    fmt::join(all, ", "),
-                    100 * FilledPart(run.data.dataset.store, rows, c.batch.per_device_train_batch_size, all)));
+    const int64_t at_once =
+        lengths.per_step ? run.RowsPerStep() : c.batch.per_device_train_batch_size * run.compiled.data_ranks();
+    LogInfo(fmt::format("            each {} has the shortest of {} tokens that holds its rows: {:.1f} % filled",
+                        lengths.per_step ? "step" : "micro-batch", fmt::join(all, ", "),
+                        100 * FilledPart(run.data.dataset.store, rows, at_once, all)));
   }
   if (lengths.why_not.empty()) return;
-  LogInfo(fmt::format("            rows keep {} tokens{}: {}", *c.data.max_seq_len,
-                      lengths.eval.empty() ? "" : " in training", lengths.why_not));
+  LogInfo(fmt::format("            rows keep {} tokens: {}", *c.data.max_seq_len, lengths.why_not));
+}
+
+// Ranks of a stage place their values alike, by what is chosen for the first of them.
+Status CheckLengths(const Ranks& ranks, const RowLengths& lengths) {
+  const std::string own = fmt::format("{}", fmt::join(lengths.train, ", "));
+  return ranks.CheckSame(own, [&](const std::string& firsts) {
+    return OutOfMemory(
+        fmt::format("shorter rows ({}) fit on one rank and not on another: raise memory.device, or set "
+                    "packing: true",
+                    own.empty() ? firsts : own));
+  });
 }
 
 Result<StepCount> CountSteps(TrainingRun& run) {
@@ -346,7 +357,8 @@ Result<TrainResult> TrainFrom(const RunProgress& at, const StepCount& steps, Che
                    .attention_flops = [&run](int64_t tokens) { return run.compiled.AttentionFlops(tokens); },
                    .peers = run.peers(),
                    .kl = kl ? &*kl : nullptr,
-                   .shorter = run.engine.ShorterOf(ProgramKind::kTrain, run.compiled.lengths.train)});
+                   .shorter = run.engine.ShorterOf(ProgramKind::kTrain, run.compiled.lengths.train),
+                   .one_length_per_step = run.compiled.lengths.per_step});
   if (at.step > 0) TEMPER_RETURN_IF_ERROR(trainer.Restore(at.step, at.sampler));
   std::optional<Evaluator> evaluator = MakeEvaluator(run, eval_kl ? &*eval_kl : nullptr);
   if (!run.engine.gpu) run.engine.peak = CpuPeak(ComputeDType(c), static_cast<int>(*c.machine.threads));
@@ -486,6 +498,7 @@ Result<TrainResult> Train(const RunCallbacks& callbacks, TrainingRun& run) {
   if (c.machine.device == DeviceChoice::kGpu) TEMPER_RETURN_IF_ERROR(run.engine.OpenOwnGpu(ranks));
   TEMPER_ASSIGN_OR_RETURN(run.available, MemoryOfRank(ranks, run.engine.gpu.get()));
   TEMPER_RETURN_IF_ERROR(ranks.Agree(CompileTraining(run)));
+  TEMPER_RETURN_IF_ERROR(CheckLengths(ranks, run.compiled.lengths));
   if (run.setup.reads_weights() && !ranks.alone()) {
     TEMPER_RETURN_IF_ERROR(CheckSameModel(run, run.setup.model));
   }

@@ -58,10 +58,25 @@ const Cluster::Share& Cluster::ShareOf(int ranks) const {
   return it == shares.end() ? shares.rbegin()->second : it->second;
 }
 
-Result<std::string> ReadCluster(Env& env, const std::string& name) {
+namespace {
+
+// nullptr: it names none. "L40S" names L40S-48.
+const ClusterPreset* PresetOf(std::string_view name) {
+  const ClusterPreset* named = nullptr;
+  int begin_so = 0;
   for (const ClusterPreset& preset : ClusterPresets()) {
-    if (preset.name == name) return std::string(preset.text);
+    if (preset.name == name) return &preset;
+    if (!preset.name.starts_with(std::string(name) + "-")) continue;
+    named = &preset;
+    ++begin_so;
   }
+  return begin_so == 1 ? named : nullptr;
+}
+
+}  // namespace
+
+Result<std::string> ReadCluster(Env& env, const std::string& name) {
+  if (const ClusterPreset* const preset = PresetOf(name)) return std::string(preset->text);
   if (env.IsFile(name)) return ReadTextFile(env, name, MiB(1));
   std::string known;
   for (const ClusterPreset& preset : ClusterPresets())
@@ -71,9 +86,7 @@ Result<std::string> ReadCluster(Env& env, const std::string& name) {
 
 Result<Cluster> OpenCluster(Env& env, const std::string& name) {
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadCluster(env, name));
-  const bool preset = std::any_of(ClusterPresets().begin(), ClusterPresets().end(),
-                                  [&](const ClusterPreset& p) { return p.name == name; });
-  return ParseCluster(text, preset ? "cluster " + name : name);
+  return ParseCluster(text, PresetOf(name) != nullptr ? "cluster " + name : name);
 }
 
 }  // namespace temper

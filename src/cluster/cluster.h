@@ -25,8 +25,9 @@ struct Cluster {
   std::string date;        // of the measurement, YYYY-MM-DD; empty: not measured, or unknown
   std::string other_load;  // what else used the machine while it was measured; empty: nothing, or unknown
 
-  Bytes memory;   // of a device
-  Bytes reserve;  // part of `memory` that driver, libraries and communicators take
+  double compute_capability = 0;  // of an NVIDIA device; 0: not stated
+  Bytes memory;                   // of a device
+  Bytes reserve;                  // part of `memory` that driver, libraries and communicators take
 
   int hosts = 1, devices_per_host = 1;
   Bytes host_memory;                     // 0: not stated
@@ -56,6 +57,9 @@ struct Cluster {
   };
   std::map<int, Share> shares;  // by number of ranks on the machine; not shared: only 1
 
+  // Temper's kernels need bf16 arithmetic and asynchronous copies (backend/gpu/hardware/gpu_inventory.cc).
+  static constexpr double kLeastComputeCapability = 8.0;
+  bool has_kernels() const { return compute_capability == 0 || compute_capability >= kLeastComputeCapability; }
   bool has_bf16() const { return shares.begin()->second.bf16_peak > 0; }
   int devices() const { return hosts * devices_per_host; }
 
@@ -81,7 +85,8 @@ struct ClusterPreset {
 };
 const std::vector<ClusterPreset>& ClusterPresets();
 
-// `name`: a preset, or the path of a file. Errors: neither of the two; the message lists the presets.
+// `name`: a preset ("T4-16", or "T4" if no other name begins so), or the path of a file. Errors: neither of the two;
+// the message lists the presets.
 Result<std::string> ReadCluster(Env& env, const std::string& name);  // its text
 Result<Cluster> OpenCluster(Env& env, const std::string& name);
 

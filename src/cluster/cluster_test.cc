@@ -40,7 +40,7 @@ std::string With(const std::string& what, const std::string& instead) {
 }
 
 TEST(Cluster, EveryPresetIsReadAndComplete) {
-  ASSERT_GE(ClusterPresets().size(), 12u);
+  ASSERT_GE(ClusterPresets().size(), 13u);
   for (const ClusterPreset& preset : ClusterPresets()) {
     const auto cluster = ParseCluster(preset.text, std::string(preset.name));
     ASSERT_TRUE(cluster.ok()) << cluster.status().message();
@@ -52,6 +52,24 @@ TEST(Cluster, EveryPresetIsReadAndComplete) {
     EXPECT_NE(preset.text.find("#"), std::string::npos) << "figures without a source";
   }
   EXPECT_TRUE(OpenCluster(PosixEnv(), "8xH100").ok());
+}
+
+TEST(Cluster, ACardIsFoundWithoutItsMemory) {
+  for (const char* name : {"T4", "L40S", "RTX3090", "1xA100"}) {
+    const auto cluster = OpenCluster(PosixEnv(), name);
+    ASSERT_TRUE(cluster.ok()) << cluster.status().message();
+    EXPECT_TRUE(cluster->name.starts_with(std::string(name) + "-")) << cluster->name;
+  }
+  for (const char* name : {"", "T", "RTX"}) EXPECT_FALSE(OpenCluster(PosixEnv(), name).ok()) << name;
+}
+
+TEST(Cluster, ADeviceMayBeTooOldForOurKernels) {
+  EXPECT_FALSE(OpenCluster(PosixEnv(), "T4")->has_kernels());
+  EXPECT_TRUE(OpenCluster(PosixEnv(), "8xH100")->has_kernels());
+  const std::string device = "  launch: 10 us\n";
+  EXPECT_FALSE(Parsed(With(device, device + "  compute_capability: 7.5\n")).has_kernels());
+  EXPECT_TRUE(Parsed(With(device, device + "  compute_capability: 8.0\n")).has_kernels());
+  EXPECT_NE(ErrorOf(With(device, device + "  compute_capability: T4\n")).find("should be a number"), std::string::npos);
 }
 
 TEST(Cluster, AnUnknownNameListsThePresets) {

@@ -252,6 +252,7 @@ Result<Cluster> ParseCluster(std::string_view text, const std::string& where) {
   cluster.shared = root.Flag("shared");
   if (std::optional<Section> device = root.Child("device")) {
     cluster.device = device->Text("name");
+    cluster.compute_capability = device->Number("compute_capability", 100, 0);
     cluster.memory = device->Size("memory");
     cluster.reserve = device->Size("reserve", 0);
     if (!cluster.shared) cluster.shares[1] = ReadStatedRates(*device);

@@ -271,18 +271,22 @@ ProgramGraphs ForwardProgram(std::string name, Graph graph) {
 
 }  // namespace
 
-Result<StepGraphs> PreparedStep::Whole(const StepSpec& spec, bool merges) const {
+Result<StepGraphs> PreparedStep::Whole(const StepSpec& spec, bool merges, size_t count) const {
   TEMPER_RETURN_IF_ERROR(CheckUpdate(graphs_.front(), spec, sharded_.shardings));
   const StepCompiler compiler(spec, sync_ == GradSync::kStep, merges);
   StepGraphs step;
-  for (size_t k = 0; k < graphs_.size(); ++k) {
+  for (size_t k = 0; k < count; ++k) {
     const Graph& fused = graphs_[k];
     if (!of_[k].trains) {
       step.programs.push_back(ForwardProgram(of_[k].name, compiler.Evaluation(fused)));
+      step.programs.back().shorter = of_[k].shorter;
       continue;
     }
-    ProgramGraphs& train = step.programs.emplace_back(
-        ProgramGraphs{.name = of_[k].name, .trains = true, .update = BuildUpdate(fused, spec.update, spec.mesh.mesh)});
+    ProgramGraphs& train =
+        step.programs.emplace_back(ProgramGraphs{.name = of_[k].name,
+                                                 .trains = true,
+                                                 .shorter = of_[k].shorter,
+                                                 .update = BuildUpdate(fused, spec.update, spec.mesh.mesh)});
     const auto make = [&](Graph differentiated, bool last) -> Result<PipelinedGraph> {
       Graph micro_batch = compiler.MicroBatch(std::move(differentiated));
       if (last && merges) {
@@ -302,9 +306,8 @@ Result<StepGraphs> PreparedStep::Whole(const StepSpec& spec, bool merges) const 
   return step;
 }
 
-Result<StepGraphs> PreparedStep::OfStage(const StepSpec& spec) const {
+Result<StepGraphs> PreparedStep::OfStage(const StepSpec& spec, size_t count) const {
   const Graph& forward = *of_.front().forward;
-  const Graph& local = graphs_.front();
   const PipelineSpec& pipeline = spec.mesh.pipeline;
   const Mesh& mesh = spec.mesh.mesh;
   PipelineCut cut{.stage = mesh.Coordinate(spec.mesh.rank, Axis::kPp),
@@ -318,45 +321,45 @@ Result<StepGraphs> PreparedStep::OfStage(const StepSpec& spec) const {
   TEMPER_ASSIGN_OR_RETURN(const SimulatedPipeline eval_simulated, SimulatePipeline(eval_schedule, WorkTimes()));
   cut.split_weights = schedule.splits_backward;
 
-  TEMPER_RETURN_IF_ERROR(CheckUpdate(local, spec, sharded_.shardings));
+  TEMPER_RETURN_IF_ERROR(CheckUpdate(graphs_.front(), spec, sharded_.shardings));
   const bool reduces_once = sync_ == GradSync::kStep, gathers_once = spec.mesh.gathered_blocks == kAllBlocks;
   const StepCompiler compiler(spec, reduces_once);
-  UpdateStage update_stage{.stage = cut.stage};
-  const Graph split = SplitSharedWeights(local, cut, &update_stage.holders), fused = Fuse(split);
-  for (const auto& [name, holders] : update_stage.holders) {
-    if (holders.size() == 2) continue;
-    return Unsupported(fmt::format("{} is used on {} stages, and two at most can share a weight: take mesh.pp=2", name,
-                                   holders.size()));
-  }
   StepGraphs step;
-  step.programs.push_back({.name = of_.front().name,
-                           .trains = true,
-                           .pipeline = ProgramGraphs::Pipeline{CallsOfStage(schedule, simulated, cut.stage), {}}});
-  ProgramGraphs& train = step.programs.front();
+  step.programs.reserve(count);
   std::deque<Graph> whole;  // in the order of the step
-  const auto make = [&](Graph differentiated, bool) -> Result<PipelinedGraph> {
-    whole.push_back(std::move(differentiated));
-    // Gathers of all micro-batches are the same.
-    return compiler.OfStage(whole.back(), cut, gathers_once ? &train.pipeline->gathers : nullptr);
-  };
-  TEMPER_ASSIGN_OR_RETURN(train.micro_batches, compiler.MicroBatches(fused, make));
-  whole.push_back(BuildUpdate(split, spec.update, MeshOfStage(mesh)));
-  std::vector<ProgramGraphs> others;
-  for (size_t k = 1; k < graphs_.size(); ++k) {
-    whole.push_back(compiler.Forward(graphs_[k]));
-    TEMPER_ASSIGN_OR_RETURN(PipelinedGraph stage, compiler.OfStage(whole.back(), cut, nullptr));
-    others.push_back({.name = of_[k].name});
-    others.back().micro_batches.push_back({std::move(stage)});
-    others.back().pipeline = ProgramGraphs::Pipeline{CallsOfStage(eval_schedule, eval_simulated, cut.stage), {}};
+  for (size_t k = 0; k < count; ++k) {
+    ProgramGraphs& program = step.programs.emplace_back(
+        ProgramGraphs{.name = of_[k].name, .trains = of_[k].trains, .shorter = of_[k].shorter});
+    if (!program.trains) {
+      whole.push_back(compiler.Forward(graphs_[k]));
+      TEMPER_ASSIGN_OR_RETURN(PipelinedGraph stage, compiler.OfStage(whole.back(), cut, nullptr));
+      program.micro_batches.push_back({std::move(stage)});
+      program.pipeline = ProgramGraphs::Pipeline{CallsOfStage(eval_schedule, eval_simulated, cut.stage), {}};
+      continue;
+    }
+    UpdateStage update_stage{.stage = cut.stage};
+    const Graph split = SplitSharedWeights(graphs_[k], cut, &update_stage.holders), fused = Fuse(split);
+    for (const auto& [name, holders] : update_stage.holders) {
+      if (holders.size() == 2) continue;
+      return Unsupported(fmt::format("{} is used on {} stages, and two at most can share a weight: take mesh.pp=2",
+                                     name, holders.size()));
+    }
+    program.pipeline = ProgramGraphs::Pipeline{CallsOfStage(schedule, simulated, cut.stage), {}};
+    const auto make = [&](Graph differentiated, bool) -> Result<PipelinedGraph> {
+      whole.push_back(std::move(differentiated));
+      // Gathers of all micro-batches are the same.
+      return compiler.OfStage(whole.back(), cut, gathers_once ? &program.pipeline->gathers : nullptr);
+    };
+    TEMPER_ASSIGN_OR_RETURN(program.micro_batches, compiler.MicroBatches(fused, make));
+    whole.push_back(BuildUpdate(split, spec.update, MeshOfStage(mesh)));
+    TEMPER_RETURN_IF_ERROR(Verify(program.pipeline->gathers));
+    TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph uses, CutPipeline(fused, cut));
+    program.update = BuildUpdate(uses.graph, spec.update, mesh, update_stage);
+    TEMPER_RETURN_IF_ERROR(Verify(program.update));
   }
   std::vector<const Graph*> graphs;
   for (const Graph& graph : whole) graphs.push_back(&graph);
   TEMPER_RETURN_IF_ERROR(Prove(spec.mesh, sharded_, graphs));
-  TEMPER_RETURN_IF_ERROR(Verify(train.pipeline->gathers));
-  TEMPER_ASSIGN_OR_RETURN(const PipelinedGraph uses, CutPipeline(fused, cut));
-  train.update = BuildUpdate(uses.graph, spec.update, mesh, update_stage);
-  TEMPER_RETURN_IF_ERROR(Verify(train.update));
-  std::move(others.begin(), others.end(), std::back_inserter(step.programs));
   return step;
 }
 
@@ -447,22 +450,28 @@ Result<PreparedStep> PreparedStep::Of(std::span<const RunGraph> graphs, const St
   step.of_.assign(graphs.begin(), graphs.end());
   for (const RunGraph& graph : graphs) {
     std::vector<Decision>* const decisions = &graph == &graphs.front() ? &step.decisions_ : nullptr;
+    // Micro-batches of shorter rows add to the gradients of the longest ones, which are split as those decide.
+    for (const Decision& d : step.decisions_) {
+      if (graph.trains && graph.shorter) spec.mesh.decisions.kept.try_emplace(d.what, d.chosen);
+    }
     TEMPER_ASSIGN_OR_RETURN(Graph part, LocalPart(*graph.forward, spec, step.sharded_, spec.mesh.rank, decisions));
     step.graphs_.push_back(std::move(part));
   }
   TEMPER_ASSIGN_OR_RETURN(step.sync_, SyncOf(forward, step.graphs_.front(), spec, step.sharded_, &step.decisions_));
-  for (Graph& graph : step.graphs_) {
-    // Stages fuse after shared weights are split.
-    if (!step.pipelined() || &graph != &step.graphs_.front()) graph = Fuse(std::move(graph));
+  for (size_t k = 0; k < step.graphs_.size(); ++k) {
+    // Stages that train fuse after shared weights are split.
+    if (!step.pipelined() || !graphs[k].trains) step.graphs_[k] = Fuse(std::move(step.graphs_[k]));
   }
   return step;
 }
 
-Result<StepGraphs> PreparedStep::Make(const StepChoice& choice) const {
+Result<StepGraphs> PreparedStep::Make(const StepChoice& choice, bool shorter) const {
+  size_t count = of_.size();
+  while (!shorter && of_[count - 1].shorter) --count;
   StepSpec spec = spec_;
   spec.recompute = choice.recompute;
   spec.recompute_blocks = choice.recompute_blocks;
-  TEMPER_ASSIGN_OR_RETURN(StepGraphs step, pipelined() ? OfStage(spec) : Whole(spec, choice.merges));
+  TEMPER_ASSIGN_OR_RETURN(StepGraphs step, pipelined() ? OfStage(spec, count) : Whole(spec, choice.merges, count));
   if (choice.casts) CastWeights(&step);
   if (choice.packing == PackedOperands::kAll) PackWeights(&step);
   for (ProgramGraphs& program : step.programs) {

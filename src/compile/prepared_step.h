@@ -20,8 +20,10 @@ class PreparedStep {
   // they outlive this.
   static Result<PreparedStep> Of(std::span<const RunGraph> graphs, const StepSpec& spec);
 
-  // The graphs compiled in that way. Errors: a mesh that a pass does not support.
-  Result<StepGraphs> Make(const StepChoice& choice) const;
+  // The graphs compiled in that way, with those of shorter rows or without. Errors: a mesh that a pass does not
+  // support.
+  Result<StepGraphs> Make(const StepChoice& choice, bool shorter = true) const;
+  bool has_shorter() const { return of_.back().shorter; }
 
   // The choices within `memory`, ordered from fast to small; one if it sets no limits. Errors: casts that `memory`
   // rules out, or that this run has no use for.
@@ -36,12 +38,13 @@ class PreparedStep {
  private:
   explicit PreparedStep(const StepSpec& spec) : spec_(spec) {}
   bool pipelined() const { return spec_.mesh.mesh.size(Axis::kPp) > 1; }
-  Result<StepGraphs> Whole(const StepSpec& spec, bool merges) const;  // without a pipeline
-  Result<StepGraphs> OfStage(const StepSpec& spec) const;             // for a stage of a pipeline
+  // The first `count` graphs: without a pipeline; for a stage of one.
+  Result<StepGraphs> Whole(const StepSpec& spec, bool merges, size_t count) const;
+  Result<StepGraphs> OfStage(const StepSpec& spec, size_t count) const;
 
   StepSpec spec_;
   std::vector<RunGraph> of_;   // as given
-  std::vector<Graph> graphs_;  // this rank's parts; fused, but for the first one in a pipeline
+  std::vector<Graph> graphs_;  // this rank's parts; fused, but for those that train in a pipeline
   ShardedWeights sharded_;
   GradSync sync_ = GradSync::kMicroBatch;
   std::vector<Decision> decisions_;

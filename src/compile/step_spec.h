@@ -50,6 +50,7 @@ struct RunGraph {
   std::string name;      // of its Program (program/program_names.h)
   const Graph* forward;  // REQUIRES: outlives CompileGraphs
   bool trains = false;   // its Program is a step: micro-batches, backward and update; its first root is a loss
+  bool shorter = false;  // it does what an earlier one does, with shorter rows, and is placed as that one is
 };
 
 }  // namespace temper

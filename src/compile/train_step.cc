@@ -35,8 +35,12 @@ Result<CompiledPrograms> CompileForward(std::span<const RunGraph> graphs, const 
 Result<CompiledPrograms> FitStep(const PreparedStep& step, const MemorySpec& memory,
                                  std::span<const StepChoice> choices) {
   CompiledPrograms compiled{.decisions = step.decisions()};
-  const StepMaker make = [&](const StepChoice& choice) { return step.Make(choice); };
-  TEMPER_ASSIGN_OR_RETURN(auto programs, FitWithin(memory, choices, make, step.spec().threads, &compiled.memory));
+  const StepMaker make_all = [&](const StepChoice& choice) { return step.Make(choice); };
+  const StepMaker make_longest = [&](const StepChoice& choice) { return step.Make(choice, /*shorter=*/false); };
+  const bool searches = step.has_shorter() && !memory.IsOpen();
+  TEMPER_ASSIGN_OR_RETURN(auto programs,
+                          FitWithin(memory, choices, searches ? make_longest : make_all, step.spec().threads,
+                                    &compiled.memory, searches ? make_all : nullptr));
   compiled.programs = ProgramSet(std::move(programs));
   return compiled;
 }

@@ -24,7 +24,8 @@ struct CompiledPrograms {
 };
 
 // Programs that share arenas, for rank spec.mesh.rank. REQUIRES: if one of `graphs` trains, the first does, and the
-// others that do are the same step with shorter rows; these need one rank, and so do graphs of which none trains.
+// others that do are the same step with shorter rows; those of shorter rows come last. Graphs of which none trains need
+// one rank.
 Result<CompiledPrograms> CompileGraphs(std::span<const RunGraph> graphs, const StepSpec& spec);
 // The same for one rank, whose graphs are prepared, and of its choices for those given.
 Result<CompiledPrograms> FitStep(const PreparedStep& step, const MemorySpec& memory,

@@ -30,28 +30,6 @@ const ForeignSetting* PackingOf(const Translation& run) {
   return packing != nullptr ? packing : run.Given("sample_packing");
 }
 
-// Dropout and noise are drawn by a token's place in rows of max_seq_len, so that micro-batches of several rows keep
-// that length (compile/run/row_lengths.h). One row each has the same steps.
-void CutToSingleRows(Translation& run) {
-  RunConfig& c = run.config;
-  const bool lora = c.model.method == TrainMethod::kLora;
-  const bool draws = (lora && c.lora.dropout > 0) || c.regularisation.neftune_noise_alpha > 0;
-  const int64_t rows = c.batch.per_device_train_batch_size, times = c.batch.gradient_accumulation_steps;
-  const bool several_ranks =
-      c.mesh.dp.value_or(1) * c.mesh.fsdp.value_or(1) * c.mesh.tp.value_or(1) * c.mesh.pp * c.mesh.cp.value_or(1) > 1;
-  const bool whole = several_ranks || c.machine.device == DeviceChoice::kGpu;  // rows keep their length in any case
-  if (!draws || rows < 2 || c.batch.auto_cut || whole) return;
-  c.batch.per_device_train_batch_size = 1;
-  c.batch.gradient_accumulation_steps = rows * times;
-  run.Note("per_device_train_batch_size", "cut, see above");
-  run.Note("gradient_accumulation_steps", "cut, see above");
-  run.result.changed.push_back(
-      fmt::format("a step of {0} x {1} rows is cut into {2} micro-batches of one row: with dropout or noise only these "
-                  "are padded to "
-                  "less than max_seq_len (the steps are the same)",
-                  rows, times, rows * times));
-}
-
 // The number of processes in accelerate's own configuration; 0: the file is not here, or does not say it.
 int64_t ProcessesOf(Translation& run, const ForeignSetting& launcher) {
   const auto document = ReadYamlFile(run.env(), FoundNear(run.env(), launcher.Text(), run.file()));
@@ -136,7 +114,6 @@ void TranslatePacking(Translation& run) {
   } else {
     run.Changed(*given, what);
   }
-  CutToSingleRows(run);
 }
 
 void TranslateLongRows(Translation& run) {

@@ -54,25 +54,6 @@ TEST(ImportRows, WhatIsSaidOfPaddingIsTrueOfTheRun) {
   }
 }
 
-TEST(ImportRows, AStepThatDrawsIsCutIntoMicroBatchesOfOneRow) {
-  MemoryEnv env;
-  const std::string recipe = "adapter: lora\nlora_dropout: 0.05\nmicro_batch_size: 2\ngradient_accumulation_steps: 4\n";
-  const auto rows = [&](const std::string& text) {
-    const auto run = kAxolotl.Run(text, env);
-    EXPECT_TRUE(run.ok()) << run.status().message();
-    const auto config = ParseRunConfig(run->yaml, "run.yaml");
-    EXPECT_TRUE(config.ok()) << config.status().message();
-    return std::pair(config->batch.per_device_train_batch_size, config->batch.gradient_accumulation_steps);
-  };
-  const std::pair<int64_t, int64_t> as_given(2, 4), cut(1, 8);
-  EXPECT_EQ(rows(recipe), cut);
-  EXPECT_EQ(rows(recipe + "sample_packing: true\n"), as_given);
-  EXPECT_EQ(rows(recipe + "device: gpu\n"), as_given) << "where rows keep their length in any case";
-  EXPECT_EQ(rows("micro_batch_size: 2\ngradient_accumulation_steps: 4\n"), as_given);
-  EXPECT_EQ(rows("neftune_noise_alpha: 5\nmicro_batch_size: 2\ngradient_accumulation_steps: 4\n"), cut);
-  EXPECT_TRUE(Has(kAxolotl.Run(recipe, env)->yaml, "a step of 2 x 4 rows is cut into 8 micro-batches of one row"));
-}
-
 TEST(ImportRows, LongRowsBecomeWhatTheToolMakesOfThem) {
   MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
   const auto strategy = [&](const std::string& value) { return kAxolotl.With("excess_length_strategy", value, env); };

@@ -188,6 +188,9 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             "2048, or the model's if that is less"},
            LongRowsOption(c.data.long_rows),
            {"packing", &c.data.packing, "fill rows with several documents, isolated from each other"},
+           With(kFree, {"pad_to_max_seq_len", &c.data.pad_to_max_seq_len,
+                        "with packing: false: rows of one length, not the shortest of a few that holds a "
+                        "micro-batch; for comparisons of speed and bits"}),
            {"train_on_prompt", &c.data.train_on_prompt, "compute the loss on prompts too, not only on completions"},
            {"skip_bad_rows", &c.data.skip_bad_rows, "count and skip rows that cannot be read, instead of stopping"},
            With(kFree, {.name = "data_cache",

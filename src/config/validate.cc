@@ -283,6 +283,10 @@ Status CheckOutput(const RunConfig& c) {
     return InvalidArgument(
         "both eval_data and eval_fraction are set: evaluation takes its rows from one of them, remove the other");
   }
+  if (c.data.packing && c.data.pad_to_max_seq_len) {
+    return InvalidArgument(
+        "pad_to_max_seq_len: packed rows all have max_seq_len tokens: remove it, or set packing: false");
+  }
   const bool wants_evaluation =
       o.eval_strategy == CadenceStrategy::kSteps || o.eval_strategy == CadenceStrategy::kEpoch;
   if (!c.evaluates() && (o.eval_steps || wants_evaluation)) {

@@ -92,8 +92,7 @@ BatchCounts FillBatch(const TokenStore& store, const Packing& packing, int64_t f
                       std::span<const ColumnArray> columns, const ContextPart& part, const StepValues& step) {
   const int64_t longest = packing.options().max_seq_len, row_len = part.row > 0 ? part.row : longest;
   const ContextPart own{.row = row_len, .ranks = part.ranks, .index = part.index};
-  TEMPER_CHECK(row_len <= longest && (part.ranks == 1 || row_len == longest))
-      << "rows of " << row_len << " of " << longest;
+  TEMPER_CHECK(row_len <= longest) << "rows of " << row_len << " of " << longest;
   TEMPER_CHECK(part.ranks == 1 || (part.row == row_len && ContextPart::Divides(row_len, part.ranks)))
       << "rows of " << row_len << ", of which " << part.ranks << " ranks share " << part.row;
   for (const ColumnArray& column : columns) {

@@ -36,8 +36,8 @@ struct BatchCounts {       // of this rank's tokens
 
 // Fills in rows [first_row, first_row + rows) of the epoch that `packing` holds; the rest of `columns`, of `tokens`
 // values each, becomes padding. `part`: this rank's tokens of each row, and how long rows are there (0:
-// max_seq_len); by default all. REQUIRES: part.row is max_seq_len if rows are split; rows fit; `tokens` is a multiple
-// of this rank's tokens per row, and holds the rows. Allocates nothing.
+// max_seq_len); by default all. REQUIRES: part.row is given if rows are split, and rows fit; `tokens` is a multiple of
+// this rank's tokens per row, and holds the rows. Allocates nothing.
 BatchCounts FillBatch(const TokenStore& store, const Packing& packing, int64_t first_row, int64_t rows, int64_t tokens,
                       std::span<const ColumnArray> columns, const ContextPart& part = {}, const StepValues& step = {});
 

@@ -467,6 +467,12 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
     refused(op, drawn, dealt, "index", int64_t{3});
     refused(op, drawn, dealt, "row", huge);
     refused(op, drawn, own, "ranks", int64_t{3});
+    refused(op, drawn, own, "packed_row", int64_t{24});
+    refused(op, drawn, own, "drawn_row", int64_t{24});
+    const Attributes apart = With(own, {{"packed_row", int64_t{8}}, {"drawn_row", int64_t{24}}});
+    for (const int64_t x : {int64_t{7}, huge}) refused(op, drawn, apart, "drawn_row", x);
+    for (const int64_t x : {int64_t{0}, int64_t{25}}) refused(op, drawn, apart, "packed_row", x);
+    refused(op, drawn, apart, "index", int64_t{0});
   }
   // Collectives of no group, of dims and sizes that are none.
   const Attributes gather = With(kPair, {{"dim", int64_t{0}}, {"sizes", Sizes({2 * T})}});

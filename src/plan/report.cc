@@ -232,13 +232,11 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
   }
   if (!f.lengths.train.empty()) {
     text += fmt::format(
-        "lengths     {}, {}: a micro-batch runs in the shortest that holds its rows; planned is a step of the "
-        "longest\n",
-        f.row_tokens, fmt::join(f.lengths.train, ", "));
+        "lengths     {}, {}: a {} runs in the shortest that holds its rows; planned is a step of the longest\n",
+        f.row_tokens, fmt::join(f.lengths.train, ", "), f.lengths.per_step ? "step" : "micro-batch");
   }
   if (!f.lengths.why_not.empty()) {
-    text += fmt::format("lengths     {}rows keep {} tokens{}: {}\n", f.lengths.eval.empty() ? "all " : "", f.row_tokens,
-                        f.lengths.eval.empty() ? "" : " in training", f.lengths.why_not);
+    text += fmt::format("lengths     all rows keep {} tokens: {}\n", f.row_tokens, f.lengths.why_not);
   }
   const Cost cost = CostOfStep(train);
   if (f.pipeline) {

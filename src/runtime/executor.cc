@@ -289,6 +289,9 @@ void Executor::FindMicroBatches() {
     if (call.kind == Call::Kind::kRun) {
       const auto [begin, end] = binding_range_[static_cast<size_t>(call.binding)];
       at.instruction += end - begin;
+      for (size_t i = begin; i < end; ++i) {
+        if (bound_[i].background) ++at.issued[bound_[i].lane];
+      }
     }
     if (call.kind != Call::Kind::kLoadInputs) continue;
     const bool next = call.micro_batch == static_cast<int>(begins_.size());
@@ -304,8 +307,6 @@ Status Executor::Run(std::span<const HostArray> io, const BeforeUpdate& before_u
 Status Executor::RunMicroBatch(int64_t micro_batch, std::span<const HostArray> io, const BeforeUpdate& before_update) {
   const auto m = static_cast<size_t>(micro_batch);
   TEMPER_CHECK(m < begins_.size()) << "micro-batch " << micro_batch << " of " << begins_.size();
-  TEMPER_CHECK(std::all_of(notes_.begin(), notes_.end(), [](const auto& lane) { return lane.empty(); }))
-      << "program " << program_.name << " runs in the background";
   const Place begin = m == 0 ? Place() : begins_[m];
   const size_t end = m + 1 < begins_.size() ? begins_[m + 1].call : program_.schedule.size();
   return Keep(failed_.ok() ? Walk(begin, end, io, before_update) : failed_);
@@ -328,7 +329,7 @@ Status Executor::Walk(Place begin, size_t end, std::span<const HostArray> io, co
         << " micro-batches of " << buffer.type.ToString() << " are run";
   }
   size_t at = begin.instruction;
-  TEMPER_RETURN_IF_ERROR(lanes_.Begin(trace_ != nullptr));
+  TEMPER_RETURN_IF_ERROR(lanes_.Begin(trace_ != nullptr, begin.issued));
   for (size_t k = begin.call; k < end; ++k) {
     const Call& call = program_.schedule[k];
     switch (call.kind) {
@@ -346,16 +347,17 @@ Status Executor::Walk(Place begin, size_t end, std::span<const HostArray> io, co
   }
   TEMPER_RETURN_IF_ERROR(lanes_.Finish());
   TEMPER_RETURN_IF_ERROR(arena_.stream().Synchronize());
-  if (trace_ != nullptr) TEMPER_RETURN_IF_ERROR(TraceBackground());
+  if (trace_ != nullptr) TEMPER_RETURN_IF_ERROR(TraceBackground(begin.issued));
   const bool whole = end - begin.call == program_.schedule.size();
   if (whole && replays_ && !arena_.on_host() && pieces_.empty()) TEMPER_RETURN_IF_ERROR(RecordAll());
   return OkStatus();
 }
 
-Status Executor::TraceBackground() const {
+// Of what was issued behind the first `before` of each lane.
+Status Executor::TraceBackground(const LaneCounts& before) const {
   for (size_t lane = 0; lane < kBackgroundLanes; ++lane) {
     Lanes::Clock::time_point busy_until{};
-    for (size_t n = 0; n < notes_[lane].size(); ++n) {
+    for (size_t n = before[lane]; n < lanes_.issued(lane); ++n) {
       const auto& [b, micro_batch] = notes_[lane][n];
       TEMPER_ASSIGN_OR_RETURN(Lanes::Span time, lanes_.TimeOf(lane, n));
       // Of a disk's lane two may be under way: each counts from where those before it ended, so that none overlap and

@@ -64,7 +64,8 @@ class Executor {
   Status Run(std::span<const HostArray> io, const BeforeUpdate& before_update = nullptr);
   // Run for one micro-batch of the step, the last one with the update: all of them in their order are a Run. Executors
   // of Programs that were compiled together, which have the same step with other rows, may take turns between them.
-  // REQUIRES: micro-batches do not overlap (no pipeline), nothing in the Program runs in the background.
+  // Returns when what the micro-batch does in the background is done. REQUIRES: micro-batches do not overlap (no
+  // pipeline).
   Status RunMicroBatch(int64_t micro_batch, std::span<const HostArray> io, const BeforeUpdate& before_update = nullptr);
 
   // All further runs record what they do in `trace`, which must outlive them; nullptr: they do not. Costs two readings
@@ -105,6 +106,7 @@ class Executor {
   const Buffer& BufferOfSize(int buffer, size_t bytes) const;
   struct Place {
     size_t call = 0, instruction = 0;  // in the schedule; of all instructions over it
+    LaneCounts issued = {};            // before it
   };
   void FindMicroBatches();
   Status Walk(Place begin, size_t end, std::span<const HostArray> io, const BeforeUpdate& before_update);
@@ -113,7 +115,7 @@ class Executor {
   Status RunRange(size_t begin, size_t end, const Call& call, size_t* at);
   Status OrOfEarlier(const Status& status) const;
   Status RunForeground(const BoundInstruction& b, const Call& call);
-  Status TraceBackground() const;
+  Status TraceBackground(const LaneCounts& before) const;
 
   const Program& program_;
   Trace* trace_ = nullptr;

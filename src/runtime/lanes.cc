@@ -73,12 +73,13 @@ Status Lanes::Prepare(const LaneCounts& issued, std::span<const LaneCounts> wait
   return OkStatus();
 }
 
-Status Lanes::Begin(bool timed) {
-  for (Lane& lane : lanes_) {
-    if (lane.queue != nullptr && lane.issued > 0) lane.queue->Reset();
-    lane.issued = 0;
+Status Lanes::Begin(bool timed, const LaneCounts& before) {
+  for (size_t i = 0; i < kBackgroundLanes; ++i) {
+    Lane& lane = lanes_[i];
+    if (lane.queue != nullptr && lane.issued > lane.before) lane.queue->Reset();
+    lane.before = lane.issued = before[i];
   }
-  for (LaneCounts& counts : awaited_) counts = {};
+  for (LaneCounts& counts : awaited_) counts = before;
   marked_ = 0;
   enqueued_ = device_ != nullptr;  // inputs, scalars
   host_must_wait_ = false;
@@ -124,7 +125,7 @@ Status Lanes::AwaitAs(size_t waiter, const LaneCounts& counts) {
     if (count <= awaited_[waiter][i] || i == waiter) continue;
     Lane& lane = lanes_[i];
     if (lane.queue != nullptr) {
-      const Status status = lane.queue->Wait(count);
+      const Status status = lane.queue->Wait(count - lane.before);
       if (!status.ok()) return status.WithContext(NameOf(i));
       NoteDone(i, count);
       continue;
@@ -189,7 +190,8 @@ Status Lanes::Finish() {
   for (size_t i = 0; i < kBackgroundLanes; ++i) {
     Lane& lane = lanes_[i];
     if (lane.capacity == 0) continue;
-    const Status status = lane.queue != nullptr ? lane.queue->Wait(lane.issued) : lane.stream->Synchronize();
+    const Status status =
+        lane.queue != nullptr ? lane.queue->Wait(lane.issued - lane.before) : lane.stream->Synchronize();
     if (!status.ok()) return status.WithContext(NameOf(i));
   }
   return OkStatus();
@@ -197,7 +199,10 @@ Status Lanes::Finish() {
 
 Result<Lanes::Span> Lanes::TimeOf(size_t lane, size_t n) const {
   const Lane& own = lanes_[lane];
-  if (own.queue != nullptr) return Span{own.queue->item(n).start, own.queue->item(n).end};
+  if (own.queue != nullptr) {
+    const BackgroundQueue::Item& item = own.queue->item(n - own.before);
+    return Span{item.start, item.end};
+  }
   Span span;
   for (const size_t end : {0u, 1u}) {
     TEMPER_ASSIGN_OR_RETURN(const Seconds since, own.timed[n][end]->Since(*origin_));

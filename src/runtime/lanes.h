@@ -43,8 +43,9 @@ class Lanes {
   // Once. `issued`: background instructions of a run, by lane; `waits`: FindWaits of the Program.
   Status Prepare(const LaneCounts& issued, std::span<const LaneCounts> waits);
 
-  // Begins a run. With `timed`, TimeOf gives the times of each background instruction.
-  Status Begin(bool timed);
+  // Begins a run, or the part of one before which `before` instructions of each lane are issued: they are complete.
+  // With `timed`, TimeOf gives the times of each background instruction.
+  Status Begin(bool timed, const LaneCounts& before = {});
   // Before an instruction of the foreground: makes it run after the first `counts` of each lane.
   Status Await(Foreground who, const LaneCounts& counts);
   // After kernels were enqueued on the device's stream of kernels. `on_pinned`: they read or wrote the host's memory.
@@ -54,16 +55,19 @@ class Lanes {
   // Returns when everything issued is done; the first error.
   Status Finish();
 
+  // Instructions of a lane that are issued, with those before Begin.
+  size_t issued(size_t lane) const { return lanes_[lane].issued; }
   struct Span {
     Clock::time_point start, end;
   };
-  // Of the n-th instruction of a lane. REQUIRES: Begin(true), and Finish was OK.
+  // Of the n-th instruction of a lane. REQUIRES: it was issued since Begin(true), and Finish was OK.
   Result<Span> TimeOf(size_t lane, size_t n) const;
 
  private:
   static constexpr size_t kStream = kBackgroundLanes, kHost = kBackgroundLanes + 1, kWaiters = kBackgroundLanes + 2;
+  // Counts are those of a whole run, those of its queue since Begin.
   struct Lane {
-    size_t capacity = 0, issued = 0;
+    size_t capacity = 0, before = 0, issued = 0;
     std::unique_ptr<BackgroundQueue> queue;                    // for a lane that is a thread
     Stream* stream = nullptr;                                  // for a lane that is a stream
     std::vector<std::unique_ptr<Event>> done;                  // per instruction that something waits for; else nullptr

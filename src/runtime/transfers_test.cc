@@ -104,16 +104,26 @@ Instruction Copy(int from, int to) {
   return {Op::kRelu, {from}, {to}, {}};
 }
 
-// Four operands of 64 bytes, of which the first, a weight, holds ones; returns what the last holds in the end.
-Result<float> RunOnce(std::vector<Instruction> instructions, World& world) {
+// Four operands of 64 bytes, of which the first and the last are weights, in `micro_batches` that each run all
+// instructions.
+Program Of(std::vector<Instruction> instructions, int micro_batches) {
   Program p{.name = "train"};
   p.arena_bytes = {256};
   p.buffers = {{"w", kX, Role::kWeight, false, {0}}, {"last", kX, Role::kWeight, false, {192}}};
   p.segments = {{"forward", Phase::kForward, {kX, kX, kX, kX}, std::move(instructions)}};
   const size_t n = p.segments[0].instructions.size();
   p.bindings = {{0, 0, {{0}, {64}, {128}, {192}}, std::vector<uint64_t>(n), std::vector<Bytes>(n)}};
-  p.schedule = {{.binding = 0}};
+  for (int m = 0; m < micro_batches; ++m) {
+    p.schedule.push_back({.kind = Call::Kind::kLoadInputs, .micro_batch = m});
+    p.schedule.push_back({.binding = 0, .micro_batch = m});
+  }
   TEMPER_CHECK(Verify(p).ok()) << Verify(p).message();
+  return p;
+}
+
+// The first operand holds ones; returns what the last holds in the end.
+Result<float> RunOnce(std::vector<Instruction> instructions, World& world) {
+  const Program p = Of(std::move(instructions), 1);
   auto arena = std::move(*Arena::Create(p.arena_bytes));
   WatchedTable table(world);
   auto executor = std::move(*Executor::Create(p, *arena, table, &table));
@@ -157,6 +167,26 @@ TEST(BackgroundCollectives, ASumThatIsNeededAtOnceDoesNotWaitForThem) {
 TEST(BackgroundCollectives, ASumOfWhatTheyGiveWaitsForThem) {
   World world{.sums = 1};
   EXPECT_EQ(*RunOnce({Gather(0, 1), Sum(1, 3)}, world), 1);
+}
+
+// Each executor has issued what is its own: the second micro-batch's gather is the first that this one waits for.
+TEST(BackgroundCollectives, OfMicroBatchesInTurnsEndWithTheirs) {
+  World world{.sums = 1};
+  const Program p = Of({Gather(0, 1), Copy(1, 2), Sum(2, 3)}, 3);
+  auto arena = std::move(*Arena::Create(p.arena_bytes));
+  WatchedTable table(world);
+  auto one = std::move(*Executor::Create(p, *arena, table, &table));
+  auto other = std::move(*Executor::Create(p, *arena, table, &table));
+  Trace trace(64);
+  other->TraceInto(&trace);
+  for (const auto& [executor, m] : {std::pair(one.get(), 0), {other.get(), 1}, {one.get(), 2}, {other.get(), 0}}) {
+    const float x = static_cast<float>(m) + 5;
+    std::ranges::fill(one->BufferView(0).as<float>(), x);
+    ASSERT_TRUE(executor->RunMicroBatch(m, {}).ok());
+    EXPECT_EQ(one->BufferView(1).as<float>()[0], x) << m;
+  }
+  const auto gathers = std::ranges::count_if(trace.events(), [](const auto& e) { return e.op == Op::kAllGather; });
+  EXPECT_EQ(gathers, 2);
 }
 
 }  // namespace

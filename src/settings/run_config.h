@@ -79,6 +79,7 @@ struct RunConfig {
     double eval_fraction = 0;            // of `data`, held out
     std::optional<int64_t> max_seq_len;  // tokens of a row
     bool packing = true;
+    bool pad_to_max_seq_len = false;  // rows that are not packed; else a micro-batch has the shortest length that does
     bool train_on_prompt = false;
     bool skip_bad_rows = false;
     std::string data_cache;           // the folder that keeps the tokens; empty: the output folder, for training

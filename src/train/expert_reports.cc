@@ -14,21 +14,30 @@ ExpertReports::ExpertReports(const Executor& executor, int64_t micro_batches, co
     specs_.push_back({"experts/largest_share", kExpertLoadOutput});
     specs_.push_back({"experts/unused", kExpertLoadOutput});
   }
-  const std::vector<Buffer>& buffers = executor.program().buffers;
-  const auto add = [&](size_t i, std::vector<float>* values) {
-    values->resize(static_cast<size_t>(buffers[i].type.shape.elements() * micro_batches));
-    io_.push_back({static_cast<int>(i), std::as_writable_bytes(std::span(*values))});
-  };
-  for (size_t i = 0; i < buffers.size(); ++i) {
-    const Buffer& buffer = buffers[i];
-    if (buffer.role == Role::kInput && buffer.name == kBalanceSeedInput) add(i, &seed_M_);
-    if (buffer.role == Role::kOutput && buffer.name == kBalanceOutput) add(i, &loss_M_);
-    if (buffer.role == Role::kOutput && buffer.name == kExpertLoadOutput) {
-      add(i, &load_MLE_);
-      experts_ = buffer.type.shape[1];
-      load_LE_.resize(static_cast<size_t>(buffer.type.shape.elements()));
-    }
+  for (const Buffer& buffer : executor.program().buffers) {
+    std::vector<float>* const values = ArrayOf(buffer);
+    if (values == nullptr) continue;
+    values->resize(static_cast<size_t>(buffer.type.shape.elements() * micro_batches));
+    if (values != &load_MLE_) continue;
+    experts_ = buffer.type.shape[1];
+    load_LE_.resize(static_cast<size_t>(buffer.type.shape.elements()));
   }
+}
+
+std::vector<float>* ExpertReports::ArrayOf(const Buffer& buffer) {
+  if (buffer.role == Role::kInput && buffer.name == kBalanceSeedInput) return &seed_M_;
+  if (buffer.role == Role::kOutput && buffer.name == kBalanceOutput) return &loss_M_;
+  return buffer.role == Role::kOutput && buffer.name == kExpertLoadOutput ? &load_MLE_ : nullptr;
+}
+
+std::vector<HostArray> ExpertReports::IoOf(const Executor& executor) {
+  std::vector<HostArray> io;
+  const std::vector<Buffer>& buffers = executor.program().buffers;
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    std::vector<float>* const values = ArrayOf(buffers[i]);
+    if (values != nullptr) io.push_back({static_cast<int>(i), std::as_writable_bytes(std::span(*values))});
+  }
+  return io;
 }
 
 void ExpertReports::Seed(double divisor, int64_t filled) {

@@ -26,7 +26,8 @@ class ExpertReports {
   //   experts/largest_share  of a block's choices those that went to one expert, the most in any block
   //   experts/unused         experts of all blocks to which no token went
   std::span<const ReportSpec> specs() const { return specs_; }
-  std::span<const HostArray> io() const { return io_; }
+  // The arrays, for the Program or one that does the same with shorter rows.
+  std::vector<HostArray> IoOf(const Executor& executor);
 
   // Before a step whose gradients are divided by `divisor`, with tokens in the first `filled` of its micro-batches: the
   // gradient of the coefficient times the mean of these micro-batches' losses.
@@ -36,12 +37,14 @@ class ExpertReports {
   double coefficient() const { return spec_.router_aux_loss_coef; }
 
  private:
+  // The array of that input or output; nullptr: it is none of these.
+  std::vector<float>* ArrayOf(const Buffer& buffer);
+
   const ExpertReportsSpec spec_;
   int64_t filled_ = 1, experts_ = 0;
   std::vector<float> seed_M_, loss_M_, load_MLE_;
   std::vector<double> load_LE_;  // of all micro-batches
   std::vector<ReportSpec> specs_;
-  std::vector<HostArray> io_;
 };
 
 }  // namespace temper

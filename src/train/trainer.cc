@@ -114,20 +114,23 @@ Trainer::Trainer(Executor& executor, const TokenStore& store, std::span<const in
       store_(store),
       spec_(spec),
       sampler_(store, samples, packing, spec.seed),
-      batches_(executor, spec.micro_batches, spec.objective->reports),
+      experts_(executor, spec.micro_batches, spec.experts),
       rows_of_way_(RowsOfWays(packing.max_seq_len, spec.shorter)),
       way_(static_cast<size_t>(spec.micro_batches)),
-      experts_(executor, spec.micro_batches, spec.experts),
-      reported_(spec.objective->reports.begin(), spec.objective->reports.end()),
-      io_(batches_.io().begin(), batches_.io().end()) {
+      reported_(spec.objective->reports.begin(), spec.objective->reports.end()) {
   reported_.insert(reported_.end(), experts_.specs().begin(), experts_.specs().end());
   TEMPER_CHECK(reported_.size() <= kMostReports) << reported_.size() << " reports";
-  io_.insert(io_.end(), experts_.io().begin(), experts_.io().end());
-  TEMPER_CHECK(spec.shorter.empty() || (experts_.io().empty() && spec.peers.communicator == nullptr))
-      << "shorter rows with reports of experts, or of several ranks";
-  for (const ShorterRowsExecutor& one : spec.shorter) {
-    shorter_.emplace_back(*one.executor, spec.micro_batches, spec.objective->reports);
-  }
+  const auto add_way = [&](int64_t row, Executor& of_row) {
+    Way& way = ways_.emplace_back(Way{.row = row,
+                                      .executor = &of_row,
+                                      .batches = HostBatches(of_row, spec.micro_batches, spec.objective->reports),
+                                      .io = {}});
+    way.io.assign(way.batches.io().begin(), way.batches.io().end());
+    const std::vector<HostArray> of_experts = experts_.IoOf(of_row);
+    way.io.insert(way.io.end(), of_experts.begin(), of_experts.end());
+  };
+  add_way(packing.max_seq_len, executor);
+  for (const ShorterRowsExecutor& one : spec.shorter) add_way(one.row, *one.executor);
   const Program& program = executor.program();
   scalars_ = program.FindBuffer(kScalarsBuffer);
   clip_ = program.FindBuffer(kClipBuffer);
@@ -147,15 +150,12 @@ Result<StepReport> Trainer::Step(const Executor::BeforeUpdate& before_update) {
                                                                 batch.first_row, batch.rows, spec_.kl));
   BatchCounts own;
   StepReport report{.step = step_ + 1};
+  if (ways_.size() > 1) ChooseWays(batch);
   for (int64_t m = 0; m < spec_.micro_batches; ++m) {
     const RowRange rows = OwnRows(batch, m);
-    size_t& way = way_[static_cast<size_t>(m)];
-    if (!shorter_.empty()) {
-      way = ShortestThatHolds(rows_of_way_, LongestRow(store_, sampler_.packing(), rows.first, rows.count));
-    }
-    const HostBatches& batches = BatchesOf(way);
-    own += FillBatch(store_, sampler_.packing(), rows.first, rows.count, batches.tokens_per_micro_batch(),
-                     batches.columns(m), PartOf(peers, rows_of_way_[way]), values);
+    const Way& way = WayOf(m);
+    own += FillBatch(store_, sampler_.packing(), rows.first, rows.count, way.batches.tokens_per_micro_batch(),
+                     way.batches.columns(m), PartOf(peers, way.row), values);
   }
   for (int64_t r = 0; r < batch.rows && spec_.attention_flops; ++r) {
     for (const int32_t sample : sampler_.packing().row(batch.first_row + r)) {
@@ -169,9 +169,8 @@ Result<StepReport> Trainer::Step(const Executor::BeforeUpdate& before_update) {
   store_.LetGo();  // else all of the file counts as this process's memory in the end
   std::array<int64_t, 3> counts = {own.tokens, own.weight, own.samples};
   TEMPER_RETURN_IF_ERROR(peers.SumExact(counts));
-  batches_.SetRng(spec_.seed, step_, peers);
-  for (HostBatches& shorter : shorter_) {
-    shorter.SetRng(spec_.seed, step_, peers, batches_.tokens_per_micro_batch());
+  for (Way& way : ways_) {
+    way.batches.SetRng(spec_.seed, step_, peers, ways_.front().batches.tokens_per_micro_batch());
   }
   report.learning_rate = spec_.schedule.At(step_);
   double scalars[kNumScalars] = {};
@@ -179,19 +178,19 @@ Result<StepReport> Trainer::Step(const Executor::BeforeUpdate& before_update) {
   spec_.update.FillScalars(report.step, scalars);
   scalars[kScalarTokenCount] = DivisorOf(*spec_.objective, counts[1], counts[2]);
   TEMPER_RETURN_IF_ERROR(executor_.Write(scalars_, std::as_bytes(std::span(scalars))));
-  const int64_t rows_of_all = peers.data_ranks * spec_.rows_per_micro_batch;  // of a micro-batch
-  experts_.Seed(scalars[kScalarTokenCount], (batch.rows + rows_of_all - 1) / rows_of_all);
+  experts_.Seed(scalars[kScalarTokenCount], (batch.rows + RowsOfAll() - 1) / RowsOfAll());
 
-  if (shorter_.empty()) TEMPER_RETURN_IF_ERROR(executor_.Run(io_, before_update));
-  for (int64_t m = 0; m < spec_.micro_batches && !shorter_.empty(); ++m) {
-    const size_t way = way_[static_cast<size_t>(m)];
-    TEMPER_RETURN_IF_ERROR(ExecutorOf(way).RunMicroBatch(
-        m, way == 0 ? std::span<const HostArray>(io_) : BatchesOf(way).io(), before_update));
+  if (std::all_of(way_.begin(), way_.end(), [&](size_t way) { return way == way_.front(); })) {
+    const Way& way = WayOf(0);
+    TEMPER_RETURN_IF_ERROR(way.executor->Run(way.io, before_update));
+  } else {
+    for (int64_t m = 0; m < spec_.micro_batches; ++m) {
+      const Way& way = WayOf(m);
+      TEMPER_RETURN_IF_ERROR(way.executor->RunMicroBatch(m, way.io, before_update));
+    }
   }
 
-  for (int64_t m = 0; m < spec_.micro_batches; ++m) {
-    BatchesOf(way_[static_cast<size_t>(m)]).AddReports(m, &report.reports);
-  }
+  for (int64_t m = 0; m < spec_.micro_batches; ++m) WayOf(m).batches.AddReports(m, &report.reports);
   const auto sums = std::span(report.reports).first(reported_.size());
   const size_t of_objective = spec_.objective->reports.size();
   experts_.Take(sums.subspan(of_objective));
@@ -212,6 +211,16 @@ Result<StepReport> Trainer::Step(const Executor::BeforeUpdate& before_update) {
   return report;
 }
 
+void Trainer::ChooseWays(const Sampler::Batch& batch) {
+  for (int64_t m = 0; m < spec_.micro_batches; ++m) {
+    const int64_t first = std::min(m * RowsOfAll(), batch.rows), count = std::min(RowsOfAll(), batch.rows - first);
+    const int64_t longest = LongestRow(store_, sampler_.packing(), batch.first_row + first, count);
+    way_[static_cast<size_t>(m)] = ShortestThatHolds(rows_of_way_, longest);
+  }
+  if (!spec_.one_length_per_step) return;
+  std::fill(way_.begin(), way_.end(), *std::min_element(way_.begin(), way_.end()));
+}
+
 Trainer::RowRange Trainer::OwnRows(const Sampler::Batch& batch, int64_t micro_batch) const {
   const Peers& peers = spec_.peers;
   // The last batch of an epoch may lack rows: these become padding.
@@ -226,10 +235,10 @@ Status Trainer::CheckFinite(const Sampler::Batch& batch, const StepReport& repor
   Suspects suspects;
   for (int64_t m = 0; m < spec_.micro_batches; ++m) {
     const RowRange rows = OwnRows(batch, m);
-    const size_t way = way_[static_cast<size_t>(m)];
-    const auto tokens = static_cast<size_t>(BatchesOf(way).tokens_per_micro_batch());
-    const auto losses = BatchesOf(way).report(0).subspan(static_cast<size_t>(m) * tokens, tokens);
-    AddSuspects(store_, sampler_.packing(), rows.first, rows.count, rows_of_way_[way], spec_.peers, losses, &suspects);
+    const Way& way = WayOf(m);
+    const auto tokens = static_cast<size_t>(way.batches.tokens_per_micro_batch());
+    const auto losses = way.batches.report(0).subspan(static_cast<size_t>(m) * tokens, tokens);
+    AddSuspects(store_, sampler_.packing(), rows.first, rows.count, way.row, spec_.peers, losses, &suspects);
   }
   if (loss && !suspect)
     return Numerical(fmt::format("step {}: the loss of another rank is not a finite number", step_ + 1));
@@ -256,7 +265,6 @@ Evaluator::Evaluator(Executor& executor, const TokenStore& store, std::span<cons
       rows_of_way_(RowsOfWays(packing.max_seq_len, shorter)),
       kl_(kl) {
   packing_.Pack(0, 0);
-  TEMPER_CHECK(shorter.empty() || peers.context_ranks * peers.stages == 1) << "shorter rows of ranks that share rows";
   for (const ShorterRowsExecutor& one : executors_) {
     shorter_.emplace_back(*one.executor, 1, objective.reports, classes > 0 ? kPredictionOutput : nullptr);
   }

@@ -44,9 +44,10 @@ struct TrainerSpec {
   std::function<Flops(int64_t tokens)> attention_flops;  // of the model for a document; empty: not counted
   Peers peers;                                           // rows_per_micro_batch are those of one rank
   MismatchedKl* kl = nullptr;                            // with an objective of rated answers
-  // The longest first: a micro-batch runs in the last one that holds its rows. They share the arena of the executor of
-  // max_seq_len, and outlive the trainer. REQUIRES: this rank is alone, experts report nothing.
+  // The longest first: a micro-batch runs in the last one that holds the rows of all ranks, or all micro-batches of a
+  // step do, if their work overlaps. They share the arena of the executor of max_seq_len, and outlive the trainer.
   std::vector<ShorterRowsExecutor> shorter;
+  bool one_length_per_step = false;
 };
 
 struct StepReport {
@@ -78,9 +79,18 @@ class Trainer {
   struct RowRange {
     int64_t first = 0, count = 0;
   };
-  // Way 0 is that of rows of max_seq_len, way k that of shorter[k - 1].
-  HostBatches& BatchesOf(size_t way) { return way == 0 ? batches_ : shorter_[way - 1]; }
-  Executor& ExecutorOf(size_t way) { return way == 0 ? executor_ : *spec_.shorter[way - 1].executor; }
+  // What a step does in rows of one length.
+  struct Way {
+    int64_t row;  // tokens
+    Executor* executor;
+    HostBatches batches;
+    std::vector<HostArray> io;
+  };
+  Way& WayOf(int64_t micro_batch) { return ways_[way_[static_cast<size_t>(micro_batch)]]; }
+  // Chooses the way of each micro-batch: the same on all ranks, each of which knows the rows of all.
+  void ChooseWays(const Sampler::Batch& batch);
+  // The number of rows of a micro-batch, of all ranks.
+  int64_t RowsOfAll() const { return spec_.peers.data_ranks * spec_.rows_per_micro_batch; }
   // This rank's rows of a micro-batch, by their number in the epoch.
   RowRange OwnRows(const Sampler::Batch& batch, int64_t micro_batch) const;
   // `suspect`: this rank's own loss is not finite.
@@ -90,13 +100,11 @@ class Trainer {
   const TokenStore& store_;
   const TrainerSpec spec_;
   Sampler sampler_;
-  HostBatches batches_;
-  std::vector<HostBatches> shorter_;
-  std::vector<int64_t> rows_of_way_;
-  std::vector<size_t> way_;  // of each micro-batch of this step
   ExpertReports experts_;
+  std::vector<Way> ways_;             // the longest rows first
+  std::vector<int64_t> rows_of_way_;  // their lengths
+  std::vector<size_t> way_;           // of each micro-batch of this step
   std::vector<ReportSpec> reported_;
-  std::vector<HostArray> io_;
   int scalars_, clip_;  // buffers of the Program
   int64_t step_ = 0;
 };

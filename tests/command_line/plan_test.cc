@@ -299,6 +299,14 @@ TEST_F(Plan, NamesTheBasesThatWouldMakeAStepOfMinutesFaster) {
   EXPECT_EQ(busy.out.find("settings that would be faster"), std::string::npos) << busy.out;
 }
 
+TEST_F(Plan, OfACardWithoutKernelsSaysWhatIsMissingBesideItsFigures) {
+  const Ended ended = Temper({"plan", "--model", kModel, "--cluster", "T4"});
+  ExpectEnd(ended, 1, {});
+  EXPECT_NE(ended.out.find("T4 16 GB has compute capability 7.5, and Temper's kernels need 8.0"), std::string::npos)
+      << ended.out;
+  EXPECT_NE(ended.out.find("per step"), std::string::npos);
+}
+
 // The docs' plan on eight devices shows the suggestion.
 TEST_F(Plan, SuggestsNoSearchToOneDevice) {
   const Ended ended = Temper({"plan", "--model", kModel, "--cluster", "RTX3090-24"});

@@ -630,6 +630,37 @@ TEST(Draws, OfSplitTokensAreThoseOfTheWholeToTheBit) {
     }
 }
 
+// Shorter rows of a run draw what its longer ones do, also where ranks of cp share them.
+TEST(Draws, OfShorterRowsAreThoseOfLongerOnesToTheBit) {
+  constexpr int64_t kLonger = 24, kRow = 8, kRows = 3, kFirstToken = 2 * kLonger;
+  for (const auto& [op, own] : kDrawing)
+    for (DType dtype : kCompute) {
+      for (const int64_t columns : {7, 64, 130}) {
+        const Tensor whole = Tensor::Random({dtype, {kRows * kLonger, columns}}, 17);
+        const Tensor all = RunOn(ReferenceKernels(), {op, {whole, Rng(5, 6, kFirstToken)}, {own}, 7}, 1)[0];
+        for (const int64_t ranks : {1, 2}) {
+          const ContextPart part{kRow, ranks, ranks - 1};
+          const int64_t T = kRows * kRow / ranks;
+          const auto place = [&](int64_t i) {  // of the longer rows' elements
+            const int64_t token = part.PlaceOf(i / columns);
+            return (token / kRow * kLonger + token % kRow) * columns + i % columns;
+          };
+          Tensor x({dtype, {T, columns}});
+          for (int64_t i = 0; i < T * columns; ++i) x.Set(i, whole[place(i)]);
+          Attributes attributes{own, {"packed_row", kRow}, {"drawn_row", kLonger}};
+          if (ranks > 1) {
+            attributes.Set("ranks", ranks);
+            attributes.Set("index", ranks - 1);
+          }
+          const OpCase shorter{op, {x, Rng(5, 6, kFirstToken)}, attributes, 7};
+          const Tensor twin = RunOn(ReferenceKernels(), shorter, 1)[0];
+          for (int64_t i = 0; i < T * columns; ++i) EXPECT_EQ(twin[i], all[place(i)]);
+          ExpectConforms(shorter, [&](int, int64_t i) { return 2 * kU * (std::fabs(x[i]) / 0.5 + 0.5); });
+        }
+      }
+    }
+}
+
 TEST(Dropout, OfAPartAgreesWithItsTwin) {
   for (DType dtype : kCompute) {
     for (auto [T, C, column, columns] : {std::array<int64_t, 4>{9, 7, 2, 10}, {33, 64, 64, 256}, {3, 5000, 17, 9999}}) {

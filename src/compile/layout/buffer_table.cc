@@ -8,11 +8,15 @@
 namespace temper {
 namespace {
 
-// Inputs and outputs have a buffer for each name and size: decoding steps differ in tokens. If the step is one
-// micro-batch, gradients are temporaries of its Program, `whole_step`, and have a buffer there. All else has one by
-// name.
+// Programs read and write their own: they have a buffer for each name and size.
+bool IsOfOneProgram(Role role) {
+  return role == Role::kInput || role == Role::kOutput;
+}
+
+// Inputs and outputs: decoding steps, and steps of shorter rows, differ in tokens. If the step is one micro-batch,
+// gradients are temporaries of its Program, `whole_step`, and have a buffer there. All else has one by name.
 std::string BufferKey(const Value& root, const std::string& whole_step) {
-  const bool by_type = root.role == Role::kInput || root.role == Role::kOutput;
+  const bool by_type = IsOfOneProgram(root.role);
   if (root.role == Role::kGradient && !whole_step.empty()) return root.name + " of " + whole_step;
   return by_type ? root.name + " " + root.type.ToString() : root.name;
 }
@@ -51,15 +55,36 @@ void BufferTable::MakeTransient(size_t index, Bytes offset) {
   buffers_[index].offset += offset;
 }
 
+// Programs never overlap in time: inputs and outputs of one name lie where the largest of them does.
+std::vector<size_t> BufferTable::SharedPlaces() const {
+  std::vector<size_t> shares(buffers_.size());
+  std::unordered_map<std::string, size_t> largest;  // by role and name
+  const auto key = [](const Buffer& b) { return std::string(ToString(b.role)) + " " + b.name; };
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (!IsOfOneProgram(buffers_[i].role)) continue;
+    size_t& at = largest.try_emplace(key(buffers_[i]), i).first->second;
+    if (buffers_[i].type.bytes() > buffers_[at].type.bytes()) at = i;
+  }
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    shares[i] = IsOfOneProgram(buffers_[i].role) ? largest.at(key(buffers_[i])) : i;
+  }
+  return shares;
+}
+
 void BufferTable::GiveOffsets() {
+  const std::vector<size_t> shares = SharedPlaces();
   for (const bool whole : {true, false}) {
-    for (Buffer& buffer : buffers_) {
-      if (buffer.tier() == Tier::kDisk || buffer.transient) continue;
+    for (size_t i = 0; i < buffers_.size(); ++i) {
+      Buffer& buffer = buffers_[i];
+      if (buffer.tier() == Tier::kDisk || buffer.transient || shares[i] != i) continue;
       if ((buffer.type.bytes().v % kDirectBlock == 0) != whole) continue;
       Bytes& end = end_[static_cast<size_t>(buffer.tier())];
       buffer.offset += end;
       end = AlignUp(end + buffer.type.bytes(), kAlignment);
     }
+  }
+  for (size_t i = 0; i < buffers_.size(); ++i) {
+    if (shares[i] != i) buffers_[i].offset = buffers_[shares[i]].offset;
   }
   Bytes next{};
   for (const bool frozen : {false, true}) {

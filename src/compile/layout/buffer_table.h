@@ -39,6 +39,9 @@ class BufferTable {
   std::vector<Buffer> UsedBy(const std::vector<const Graph*>& graphs) const;
 
  private:
+  // Per buffer the one at whose place it lies, or itself.
+  std::vector<size_t> SharedPlaces() const;
+
   static constexpr size_t kNoBuffer = SIZE_MAX;
   struct OfGraph {
     std::vector<ValueId> roots;   // per value

@@ -107,16 +107,15 @@ int64_t Trained(const StepUses& uses) {
   return trained;
 }
 
-// `use`: UseOf(step).
-Result<FoundTiers> FindTiers(MemorySpec memory, const StepGraphs& step, StepUse use, int threads, Effort effort,
-                             const std::string& remedies, SearchWork* work, Seconds known = kNoSeconds) {
-  if (memory.disk) memory.update_part = UpdatePartFor(Trained(use.uses), memory.update_part);
-  const MakePrograms make = [&](std::vector<PipelinedGraph> moved) -> Result<std::vector<Program>> {
+// Makes the Programs of a step from graphs in the order of its `programs`, UseOf(step).programs. Borrows all.
+MakePrograms MakerOf(const StepGraphs& step, const std::vector<StepUse::Indices>& use, const MemorySpec& memory,
+                     int threads) {
+  return [&step, &use, &memory, threads](std::vector<PipelinedGraph> moved) -> Result<std::vector<Program>> {
     const std::vector<PipelinedGraph> ready = InPlace(std::move(moved));
     std::vector<ProgramPlan> plans;
     for (size_t k = 0; k < step.programs.size(); ++k) {
       const ProgramGraphs& program = step.programs[k];
-      const StepUse::Indices& at = use.programs[k];
+      const StepUse::Indices& at = use[k];
       ProgramPlan& plan = plans.emplace_back(ProgramPlan{.name = program.name});
       if (program.pipeline) plan.pipeline = PipelinedStep{{}, program.pipeline->calls};
       int begin = 0;
@@ -141,7 +140,56 @@ Result<FoundTiers> FindTiers(MemorySpec memory, const StepGraphs& step, StepUse 
     }
     return programs;
   };
+}
+
+// `use`: UseOf(step).
+Result<FoundTiers> FindTiers(MemorySpec memory, const StepGraphs& step, StepUse use, int threads, Effort effort,
+                             const std::string& remedies, SearchWork* work, Seconds known = kNoSeconds) {
+  if (memory.disk) memory.update_part = UpdatePartFor(Trained(use.uses), memory.update_part);
+  const MakePrograms make = MakerOf(step, use.programs, memory, threads);
   return SearchTiers(memory, std::move(use.uses), threads, make, effort, remedies, known, work);
+}
+
+// Room of shorter rows: that of the longest, and less where packing or background moves take more than that leaves.
+constexpr double kRoomsOfShorter[] = {1, 0.9, 0.7, 0.4, 0};
+
+// The Programs of `step`, whose values live where the longest rows' do.
+Result<std::vector<Program>> PlaceAlike(const MemorySpec& memory, const StepGraphs& step, const Placement& longest,
+                                        int threads) {
+  const StepUse use = UseOf(step);
+  const MakePrograms make = MakerOf(step, use.programs, memory, threads);
+  std::vector<bool> shorter(use.uses.graphs.size(), false);
+  for (size_t k = 0; k < step.programs.size(); ++k) {
+    if (!step.programs[k].shorter) continue;
+    const StepUse::Indices& at = use.programs[k];
+    for (size_t m = 0; m < step.programs[k].micro_batches.size(); ++m) shorter[at.first + m] = true;
+    for (const size_t one : {at.update, at.gathers}) {
+      if (one != StepUse::kNone) shorter[one] = true;
+    }
+  }
+  Bytes device{}, host{};
+  for (const double part : kRoomsOfShorter) {
+    std::vector<PipelinedGraph> placed;
+    for (size_t k = 0; k < use.uses.graphs.size(); ++k) {
+      const PartedGraph& of = use.uses.graphs[k].of;
+      if (!longest.moves) {
+        placed.push_back({*of.graph, *of.parts});
+        continue;
+      }
+      ResidencySpec spec = longest.spec;
+      spec.homes = &longest.homes;
+      spec.rates = &memory.rates;
+      if (shorter[k]) spec.device = Bytes{static_cast<int64_t>(static_cast<double>(spec.device.v) * part)};
+      placed.push_back(Reside(*of.graph, *of.parts, spec));
+    }
+    TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, make(std::move(placed)));
+    device = programs.front().arena_bytes;
+    host = programs.front().host.bytes;
+    if (device <= memory.device && host <= memory.host) return programs;
+    if (!longest.moves || longest.spec.device == kNoLimit) break;
+  }
+  return OutOfMemory(fmt::format("with Programs of shorter rows the run takes {} of the device and {} of the host",
+                                 ToString(device), ToString(host)));
 }
 
 // Lower bound on the time of the micro-batches with any tiers: their kernels alone. Keeps their costs in `use`.
@@ -193,7 +241,7 @@ class StepChooser {
     if (memory.matrices != TrainedMatrices::kAuto) remedies_ += ", or memory.bf16_weights: auto";
   }
 
-  Result<std::vector<Program>> Run(ChosenMemory* chosen) {
+  Result<FoundTiers> Run(ChosenMemory* chosen) {
     Status refused = OkStatus();
     const StepChoice* last = nullptr;  // whose refusal is told
     for (const StepChoice& choice : choices_) last = choice.casts == choices_.front().casts ? &choice : last;
@@ -218,8 +266,8 @@ class StepChooser {
     if (!best_) return refused;
     if (MayGain() && !memory_.quick) TEMPER_RETURN_IF_ERROR(Refine());
     if (MayGain() && !memory_.quick && !work_.enough()) TEMPER_RETURN_IF_ERROR(CutLossFiner());
-    if (chosen != nullptr) DescribePolicy(chosen);
-    return std::move(best_->programs);
+    DescribePolicy(chosen);
+    return *std::move(best_);
   }
 
  private:
@@ -439,25 +487,35 @@ std::vector<std::string> OptionLines(std::span<const StepOption> options) {
 }
 
 Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const StepChoice> choices,
-                                       const StepMaker& make, int threads, ChosenMemory* chosen) {
+                                       const StepMaker& make, int threads, ChosenMemory* chosen,
+                                       const StepMaker& make_all) {
   ChosenMemory merged, behind;
-  Result<std::vector<Program>> programs = StepChooser(memory, choices, make, threads).Run(&merged);
-  const bool refused = !programs.ok() && programs.status().code() == StatusCode::kOutOfMemory;
-  if (choices.front().merges && (refused || (programs.ok() && !TrafficOfStep((*programs)[0]).empty()))) {
+  Result<FoundTiers> found = StepChooser(memory, choices, make, threads).Run(&merged);
+  const bool refused = !found.ok() && found.status().code() == StatusCode::kOutOfMemory;
+  if (choices.front().merges && (refused || (found.ok() && !TrafficOfStep(found->programs[0]).empty()))) {
     // An update during the backward takes memory that the backward needs, gradients of one micro-batch cannot leave the
     // device, and moves may take cores from kernels. An update after the backward may fit or be faster. Ranks need not
     // agree: all collectives keep their order.
     std::vector<StepChoice> unmerged(choices.begin(), choices.end());
     if (memory.quick && !refused) unmerged = {merged.choice};
     for (StepChoice& choice : unmerged) choice.merges = false;
-    Result<std::vector<Program>> others = StepChooser(memory, unmerged, make, threads).Run(&behind);
+    Result<FoundTiers> others = StepChooser(memory, unmerged, make, threads).Run(&behind);
     if (refused || (others.ok() && behind.stall + behind.compute < merged.stall + merged.compute)) {
-      programs = std::move(others);
+      found = std::move(others);
       merged = std::move(behind);
     }
   }
-  if (chosen != nullptr && programs.ok()) *chosen = std::move(merged);
-  return programs;
+  TEMPER_RETURN_IF_ERROR(found.status());
+  if (make_all) {
+    TEMPER_ASSIGN_OR_RETURN(const StepGraphs all, make_all(merged.choice));
+    TEMPER_ASSIGN_OR_RETURN(found->programs, PlaceAlike(memory, all, found->placement, threads));
+    if (!merged.options.empty()) {
+      merged.options.front().device = found->programs.front().arena_bytes;
+      merged.options.front().host = found->programs.front().host.bytes;
+    }
+  }
+  if (chosen != nullptr) *chosen = std::move(merged);
+  return std::move(found->programs);
 }
 
 Result<std::vector<Program>> FitForward(const MemorySpec& memory, const StepGraphs& step, int threads,

@@ -78,10 +78,13 @@ std::vector<std::string> OptionLines(std::span<const StepOption> options);
 // are tried if nothing else fits, and for the fastest choice if it waits for moves (MemorySpec::loss_chunks_keep_bits).
 // Choices that merge the update are tried without, too, if nothing fits or values move. REQUIRES: a choice that packs
 // is the only one, and nothing leaves the device (kDevice, or no limits).
+// `make_all`: makes the step of the choice with Programs of shorter rows, too: the search is over the others, after
+// which these place their values alike; nullptr: `make` makes all there are.
 // Errors: kOutOfMemory if the operands of one instruction, which the message names, exceed the device, or if nothing
 // that the policy allows fits, with the numbers.
 Result<std::vector<Program>> FitWithin(const MemorySpec& memory, std::span<const StepChoice> choices,
-                                       const StepMaker& make, int threads, ChosenMemory* chosen);
+                                       const StepMaker& make, int threads, ChosenMemory* chosen,
+                                       const StepMaker& make_all = nullptr);
 
 // Programs of which none trains, by the same rules: `step` as it is.
 Result<std::vector<Program>> FitForward(const MemorySpec& memory, const StepGraphs& step, int threads,

@@ -26,6 +26,7 @@ struct ProgramGraphs {
 
   std::string name;                         // of the Program
   bool trains = false;                      // has a backward and an update
+  bool shorter = false;                     // as RunGraph's
   std::vector<MicroBatches> micro_batches;  // in order; one if it does not train
   Graph update;  // empty if it does not train, or if the last micro-batch contains it (compile/step/merge_update.h)
   std::optional<Pipeline> pipeline;
@@ -34,7 +35,7 @@ struct ProgramGraphs {
 };
 
 // Those of Programs that share arenas. If one trains, the first does: its time is what counts. Others that train do the
-// same step with shorter rows.
+// same step with shorter rows. Those of shorter rows come last.
 struct StepGraphs {
   std::vector<ProgramGraphs> programs;
 

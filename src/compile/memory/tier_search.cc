@@ -499,8 +499,12 @@ class Searcher {
       }
       if (!limited || program.arena_bytes <= memory_.device) {
         if (!fits_host) continue;
-        const StepSeconds seconds = EstimateOn(memory_, program);
-        return std::optional(FoundTiers{.programs = std::move(programs), .seconds = seconds});
+        FoundTiers found{.seconds = EstimateOn(memory_, program),
+                         .placement = {.moves = true, .homes = *homes, .spec = spec}};
+        found.programs = std::move(programs);
+        found.placement.spec.homes = nullptr;
+        found.placement.spec.rates = nullptr;
+        return std::optional(std::move(found));
       }
       refused = OutOfMemory(fmt::format("memory.device is {}, but the step takes {} of the device (peak at {}). {}",
                                         ToString(memory_.device), ToString(program.arena_bytes),

@@ -9,6 +9,7 @@
 
 #include "compile/memory/memory_spec.h"
 #include "compile/memory/tier_groups.h"
+#include "compile/residency/residency_spec.h"
 #include "program/program.h"
 
 namespace temper {
@@ -25,10 +26,18 @@ struct StepSeconds {
 StepSeconds EstimateOn(const MemorySpec& memory, const Program& program);
 inline constexpr Seconds kNoSeconds{std::numeric_limits<double>::infinity()};
 
+// How values were placed, for graphs that are to be placed alike.
+struct Placement {
+  bool moves = false;  // false: all is on the device, and the rest has no meaning
+  Homes homes;
+  ResidencySpec spec;  // without its pointers
+};
+
 struct FoundTiers {
   std::vector<Program> programs;
   bool all_on_device = false;
   StepSeconds seconds;  // of the first Program; not estimated if all is on the device
+  Placement placement = {};
 };
 
 // Which ways to split the device between resident values and room for copies are tried: kAll: all; kOne: the first that

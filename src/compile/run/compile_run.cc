@@ -229,12 +229,8 @@ class RunSearch {
   Way stored_;                                 // for the hash of a run that is asked to cast its weights
 };
 
-// Why rows that could be shorter are not: a limit of memory, or a tier, is given.
-constexpr char kOneLength[] = "where memory.* gives limits or tiers, all rows are planned alike";
-
-bool StaysOnDevice(const Program& train) {
-  return train.host.bytes + train.disk.bytes == Bytes{};
-}
+// Why rows that could be shorter are not.
+constexpr char kOneLength[] = "with Programs of shorter rows the run does not fit into its memory";
 
 // `ranks_of`: the ranks wanted of a run with so many stages.
 Result<std::vector<CompiledRun>> CompileFor(const RankMemory& available, const Model& model, const RunConfig& config,
@@ -251,18 +247,12 @@ Result<std::vector<CompiledRun>> CompileFor(const RankMemory& available, const M
     return search.Compile(ranks_of(search.stages()), ask);
   };
   bool has_shorter = false;
-  Result<std::vector<CompiledRun>> runs = compile(/*shortens=*/!asked.quick && asked.IsOpen(), &has_shorter);
-  const auto stays = [](const CompiledRun& run) { return StaysOnDevice(run.train()); };
-  if (has_shorter && (runs.ok() ? !std::all_of(runs->begin(), runs->end(), stays)
-                                : runs.status().code() == StatusCode::kOutOfMemory)) {
-    runs = compile(/*shortens=*/false, &has_shorter);
-  }
-  const bool could = !config.data.packing && !asked.quick && !ShorterRows(*config.data.max_seq_len).empty();
-  if (runs.ok() && could && !has_shorter) {
-    for (CompiledRun& run : *runs) {
-      if (run.lengths.why_not.empty()) run.lengths.why_not = kOneLength;
-    }
-  }
+  Result<std::vector<CompiledRun>> runs = compile(/*shortens=*/!asked.quick, &has_shorter);
+  if (!has_shorter || runs.ok() || runs.status().code() != StatusCode::kOutOfMemory) return runs;
+  // One length may still fit, or its message is the one that helps.
+  runs = compile(/*shortens=*/false, &has_shorter);
+  if (!runs.ok()) return runs;
+  for (CompiledRun& run : *runs) run.lengths.why_not = kOneLength;
   return runs;
 }
 
@@ -278,7 +268,7 @@ Result<CompiledRun> CompileFrame(RunFrame frame, int rank, const MemorySpec& mem
 Result<CompiledRun> CompileRun(const Model& model, const RunConfig& config, int ranks, int rank,
                                const KeptDecisions& kept, const MemorySpec* memory) {
   const MemorySpec asked = memory != nullptr ? *memory : MemorySpecOf(config);
-  const auto lengths = !asked.quick && asked.IsOpen() ? RunFrame::Graphs::kAllLengths : RunFrame::Graphs::kOneLength;
+  const auto lengths = asked.quick ? RunFrame::Graphs::kOneLength : RunFrame::Graphs::kAllLengths;
   TEMPER_ASSIGN_OR_RETURN(RunFrame frame, RunFrame::Of(model, config, ranks, kept, lengths));
   return CompileFrame(std::move(frame), rank, asked);
 }

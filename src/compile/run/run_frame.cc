@@ -197,12 +197,14 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
       if (teacher) run.teacher_work = WorkOf(*teacher);
     }
     Graph with_adapters = adapted.Adapted(std::move(plain), trains);
+    if (length < row) DrawAsInLongerRows(length, row, &with_adapters);
     frame.graphs.push_back(teacher ? teacher->Joined(with_adapters, blocks_of_student) : std::move(with_adapters));
     frame.names.push_back(length == row ? ProgramName(graph.kind) : ProgramOfRows(graph.kind, length));
     frame.train.push_back(trains);
   };
   for (const ObjectiveGraph& graph : objective.graphs) add(graph, row);
-  if (graphs == Graphs::kAllLengths) run.lengths = RowLengthsOf(model.facts(), config, run.mesh.mesh);
+  frame.longest = frame.graphs.size();
+  if (graphs == Graphs::kAllLengths) run.lengths = RowLengthsOf(config, run.mesh.mesh);
   for (const int64_t length : run.lengths.train) add(objective.graph(ProgramKind::kTrain), length);
   for (const int64_t length : run.lengths.eval) add(objective.graph(ProgramKind::kEval), length);
   frame.spec = StepSpecOf(config);
@@ -247,7 +249,7 @@ Result<RunFrame> RunFrame::Of(const Model& model, const RunConfig& config, int r
 std::vector<RunGraph> RunFrame::RunGraphs() const {
   std::vector<RunGraph> all;
   for (size_t k = 0; k < graphs.size(); ++k) {
-    all.push_back({.name = names[k], .forward = &graphs[k], .trains = train[k]});
+    all.push_back({.name = names[k], .forward = &graphs[k], .trains = train[k], .shorter = k >= longest});
   }
   return all;
 }

@@ -14,6 +14,7 @@ struct RunFrame {
   std::vector<Graph> graphs;
   std::vector<std::string> names;  // of their Programs
   std::vector<bool> train;         // which of them do
+  size_t longest = 0;              // how many of them have the longest rows; those come first
   StepSpec spec;                   // of rank 0; its memory as the settings say
 
   // kAllLengths: with those of shorter rows that such a run has. kTrainingAlone: without those that only read, as

@@ -2,10 +2,10 @@
 // attributes that say which part of the batch x is. Element (t, c) is element (kRngFirstToken + row + t) * columns +
 // column + c of the batch: x may be a part of a whole that is `columns` wide. Where rows are dealt over cp
 // (tensor/context_part.h), kRngFirstToken is the place of the first of the whole rows that this rank has tokens of, and
-// row + t counts its own tokens.
+// row + t counts its own tokens. Rows of `packed_row` tokens may be numbered as rows of `drawn_row` (draw_places.h).
 #pragma once
 
-#include "graph/ops/context_attributes.h"
+#include "graph/ops/draw_places.h"
 #include "graph/ops/operand_types.h"
 #include "graph/ops/sharding.h"
 #include "graph/rule.h"
@@ -22,9 +22,9 @@ inline bool GoodDraws(const Types& in, const Attributes& a) {
     const int64_t columns = a.Int("columns"), column = a.IntOr("column", 0);
     if (column > columns || x.shape.columns() > columns - column) return false;
   }
-  if (!a.Has("packed_row")) return !a.Has("ranks") && !a.Has("index");
+  if (!a.Has("packed_row")) return !a.Has("ranks") && !a.Has("index") && !a.Has("drawn_row");
   const int64_t row = a.IntOr("row", 0);
-  return row <= int64_t{1} << 39 && GoodContext(a, "packed_row", row + x.shape.rows());
+  return row <= int64_t{1} << 39 && GoodDrawPlaces(a, row + x.shape.rows());
 }
 
 // Philox costs about 60 integer operations per four elements.

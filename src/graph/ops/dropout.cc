@@ -32,6 +32,7 @@ constexpr AttributeSpec kAttributes[] = {Double("p"),
                                          OptionalSize("column"),
                                          OptionalSize("columns"),
                                          OptionalSize("packed_row"),
+                                         OptionalSize("drawn_row"),
                                          OptionalSize("ranks"),
                                          OptionalSize("index")};
 

@@ -24,8 +24,8 @@ void ShardOperands(ShardingSink& sink) {
 }
 
 constexpr AttributeSpec kAttributes[] = {Double("magnitude"),     OptionalSize("row"),        OptionalSize("column"),
-                                         OptionalSize("columns"), OptionalSize("packed_row"), OptionalSize("ranks"),
-                                         OptionalSize("index")};
+                                         OptionalSize("columns"), OptionalSize("packed_row"), OptionalSize("drawn_row"),
+                                         OptionalSize("ranks"),   OptionalSize("index")};
 
 constexpr FlowOperand kIn[] = {{"TD"}, {""}};
 constexpr FlowOutput kOut[] = {{"TD", {Factors({0})}}};

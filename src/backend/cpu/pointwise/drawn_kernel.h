@@ -8,7 +8,7 @@
 #include "backend/cpu/vector/vector_kernels.h"
 #include "base/philox.h"
 #include "base/team.h"
-#include "graph/ops/context_attributes.h"
+#include "graph/ops/draw_places.h"
 
 namespace temper {
 
@@ -44,8 +44,8 @@ std::unique_ptr<Kernel> MakeDrawnKernel(const KernelSpec& spec, const Loop& loop
   const int64_t columns = spec.attributes.IntOr("columns", C);
   const int64_t row = spec.attributes.IntOr("row", 0);
   const auto column = static_cast<uint64_t>(spec.attributes.IntOr("column", 0));
-  const ContextPart part = ContextPartOf(spec.attributes, "packed_row");
-  const bool in_order = part.ranks == 1 && columns == C;
+  const DrawPlaces places = DrawPlacesOf(spec.attributes);
+  const bool in_order = places.in_order() && columns == C;
   return MakeKernel([=](const KernelArgs& args) {
     const Element* const x = In<Element>(args, 0);
     const int64_t* const rng = In<int64_t>(args, 1);
@@ -55,7 +55,7 @@ std::unique_ptr<Kernel> MakeDrawnKernel(const KernelSpec& spec, const Loop& loop
                                  .step = static_cast<uint64_t>(rng[kRngStep])});
     const auto first_token = static_cast<uint64_t>(rng[kRngFirstToken]);
     const auto place = [=](int64_t t) {
-      return (first_token + static_cast<uint64_t>(part.PlaceOf(row + t))) * static_cast<uint64_t>(columns) + column;
+      return (first_token + static_cast<uint64_t>(places.PlaceOf(row + t))) * static_cast<uint64_t>(columns) + column;
     };
     if (in_order) {  // rows follow one another in the batch
       const int64_t head = DrawHead(loop, draws, x, y, place(0), T * C);

@@ -3,7 +3,7 @@
 
 #include "backend/cpu/reference/call.h"
 #include "base/philox.h"
-#include "graph/ops/context_attributes.h"
+#include "graph/ops/draw_places.h"
 
 namespace temper::reference {
 
@@ -20,9 +20,9 @@ void StoreDrawn(const Call& call, const Body& body) {
              column = static_cast<uint64_t>(a.IntOr("column", 0));
   const auto first_token = static_cast<uint64_t>(rng_3.Int(kRngFirstToken));
   const int64_t row = a.IntOr("row", 0);
-  const ContextPart part = ContextPartOf(a, "packed_row");
+  const DrawPlaces places = DrawPlacesOf(a);
   for (int64_t t = 0; t < y.rows(); ++t) {
-    const uint64_t first = (first_token + static_cast<uint64_t>(part.PlaceOf(row + t))) * columns + column;
+    const uint64_t first = (first_token + static_cast<uint64_t>(places.PlaceOf(row + t))) * columns + column;
     for (int64_t c = 0; c < C; ++c) {
       y.Store(t * C + c, body(x[t * C + c], UniformAt(key, first + static_cast<uint64_t>(c))));
     }

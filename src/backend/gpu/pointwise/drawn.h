@@ -4,7 +4,7 @@
 
 #include "backend/gpu/launch.h"
 #include "base/philox.h"
-#include "graph/ops/context_attributes.h"
+#include "graph/ops/draw_places.h"
 
 namespace temper::gpu {
 
@@ -30,7 +30,7 @@ __device__ inline Draws PhiloxOf(uint64_t key, uint64_t step, uint64_t index) {
   return {{c0, c1, c2, c3}};
 }
 
-// kDealt: rows are dealt to ranks (tensor/context_part.h), and not in the batch's order.
+// kDealt: rows are dealt to ranks (tensor/context_part.h), or lie apart in the batch (graph/ops/draw_places.h).
 template <class T, bool kDealt, class Of>
 struct Drawn {
   const T* x;
@@ -39,7 +39,7 @@ struct Drawn {
   uint64_t name_hash;
   int64_t C;                      // columns of x,
   uint64_t row, column, columns;  // which begin there in a whole of so many columns
-  ContextPart part;
+  DrawPlaces places;
   Of of;  // of(x, draw)
 
   template <int kCount>
@@ -52,7 +52,7 @@ struct Drawn {
     int64_t t = i / C, c = i - t * C;  // divided once: a division costs as much as the draws
     const auto of_row = [&] {          // the place of x[t, 0]
       uint64_t token = row + static_cast<uint64_t>(t);
-      if constexpr (kDealt) token = static_cast<uint64_t>(part.PlaceOf(static_cast<int64_t>(token)));
+      if constexpr (kDealt) token = static_cast<uint64_t>(places.PlaceOf(static_cast<int64_t>(token)));
       return (first_token + token) * columns + column;
     };
     uint64_t begin = of_row();
@@ -90,7 +90,7 @@ std::unique_ptr<Kernel> MakeDrawnOf(const KernelSpec& spec, const Context& conte
                                      .row = static_cast<uint64_t>(spec.attributes.IntOr("row", 0)),
                                      .column = static_cast<uint64_t>(spec.attributes.IntOr("column", 0)),
                                      .columns = static_cast<uint64_t>(spec.attributes.IntOr("columns", C)),
-                                     .part = ContextPartOf(spec.attributes, "packed_row"),
+                                     .places = DrawPlacesOf(spec.attributes),
                                      .of = of};
   return MakeKernel([=, stream = context.stream](const KernelArgs& args) {
     Drawn<T, kDealt, Of> drawn = made;
