@@ -46,10 +46,10 @@ enum class TierChoice : uint8_t { kAuto, kDevice, kHost, kDisk };
 
 struct RunConfig {
   struct Model {
-    std::string model;       // a model folder, adapter folder, output folder or checkpoint
-    std::string base;        // of an adapter given as `model`; empty: the one in its configuration
-    std::string adapter;     // existing adapter to train further
-    std::string add_tokens;  // a file of new tokens, or a JSON list of them; empty: none
+    std::string model;                       // a model folder, adapter folder, output folder or checkpoint
+    std::string base;                        // of an adapter given as `model`; empty: the one in its configuration
+    std::string adapter;                     // existing adapter to train further
+    std::string add_tokens;                  // a file of new tokens, or a JSON list of them; empty: none
     std::string init_lora_weights = "true";  // how adapters begin: as PEFT's values true, pissa, pissa_niter_N, olora
     bool from_scratch = false;
     TrainMethod method = TrainMethod::kLora;
