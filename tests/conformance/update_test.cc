@@ -390,7 +390,7 @@ TEST(Adafactor, FollowsTransformers) {
       rule.fill_scalars(attributes, step, own);
       scalars.Set(kScalarBiasCorrection2, own[kScalarBiasCorrection2]);
       std::vector<Tensor> in = {w, g};
-      in.insert(in.end(), states.begin(), states.end());
+      for (const Tensor& state : states) in.push_back(state);
       in.push_back(clip);
       in.push_back(scalars);
       auto out = RunOn(*MakeCpuKernels({}), {Op::kAdafactor, std::move(in), attributes}, 1);
