@@ -15,6 +15,8 @@
 #include "api/training_run.h"
 #include "base/log.h"
 #include "base/quantity.h"
+#include "checkpoint/adapter.h"
+#include "checkpoint/averaged_weights.h"
 #include "data/padded_rows.h"
 #include "model/initialize.h"
 #include "run/base_error.h"
@@ -115,6 +117,14 @@ auto WriterOf(const TrainingRun& run, HostWindow& window) {
   };
 }
 
+// What adapters begin as, where that is not drawn.
+Status LoadFirstAdapters(const TrainingRun& run) {
+  if (run.setup.first_adapter.empty()) return OkStatus();
+  TEMPER_ASSIGN_OR_RETURN(const AdapterReader first,
+                          AdapterReader::Open(PosixEnv(), run.setup.first_adapter, run.compiled.trains.adapters));
+  return first.Load(run.engine.Lookup());
+}
+
 // Fills in weights, adapters and states for the first step; returns the run's progress.
 Result<RunProgress> FillMemory(const CheckpointContents& contents, TrainingRun& run) {
   const auto seed = static_cast<uint64_t>(run.config().machine.seed);
@@ -132,6 +142,7 @@ Result<RunProgress> FillMemory(const CheckpointContents& contents, TrainingRun& 
                                                           /*magnitudes=*/begins, run.engine.Lookup()));
     if (begins) {
       TEMPER_RETURN_IF_ERROR(InitializeLora(run.compiled.trains.adapters, seed, fill));
+      TEMPER_RETURN_IF_ERROR(LoadFirstAdapters(run));
       const std::optional<ClassHead>& head = run.setup.model.class_head();
       if (head && head->added) TEMPER_RETURN_IF_ERROR(InitializeHead(run.setup.model.model(), seed, fill));
     }
@@ -333,6 +344,17 @@ std::optional<TiersRow> TiersOf(const Program& program) {
   return TiersRow{(program.host.bytes + TransferBuffers(program)).v, TrafficOfStep(program)};
 }
 
+// TrainingLoop::Parts::exchange_averages.
+std::function<Status()> ExchangeOf(TrainingRun& run) {
+  if (!run.config().optimizer.ema_eval) return nullptr;
+  const Executor& train = run.engine.Of(ProgramKind::kTrain);
+  return [&run, &train] {
+    return ExchangeAverages(run.compiled.train(), [&](const std::string& name) {
+      return train.BufferPart(train.program().FindBuffer(name));
+    });
+  };
+}
+
 // Trains from `at` to the end, or until it is asked to stop.
 Result<TrainResult> TrainFrom(const RunProgress& at, const StepCount& steps, CheckpointContents contents,
                               const std::optional<ReferenceScores>& scores, const RunCallbacks& callbacks,
@@ -398,7 +420,8 @@ Result<TrainResult> TrainFrom(const RunProgress& at, const StepCount& steps, Che
                      .peak_flops_per_second = peak * run.setup.ranks.size(),
                      .stops = [&callbacks] { return callbacks.stop.Asked(); },
                      .stop_is_told = callbacks.stop.IsTold(),
-                     .events = callbacks.events},
+                     .events = callbacks.events,
+                     .exchange_averages = ExchangeOf(run)},
                     at);
   TEMPER_ASSIGN_OR_RETURN(const LoopEnd end, loop.Run());
   if (c.output.profile && run.setup.ranks.first()) {

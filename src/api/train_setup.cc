@@ -1,22 +1,28 @@
 #include "api/train_setup.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
 #include "base/log.h"
 #include "base/quantity.h"
+#include "base/team.h"
 #include "checkpoint/companion_files.h"
 #include "compile/run/compiled_run.h"
 #include "config/run_options.h"
+#include "config/token_rows_option.h"
 #include "data/label_search.h"
 #include "data/records.h"
 #include "data/weight_search.h"
 #include "format/data_file_name.h"
 #include "format/python_json.h"
+#include "model/known_models.h"
 #include "run/data.h"
 #include "run/expand_sources.h"
+#include "run/grown_model.h"
 #include "run/machine.h"
+#include "run/residual_model.h"
 #include "run/teacher_model.h"
 #include "settings/best_metric.h"
 #include "tensor/format_rule.h"
@@ -224,6 +230,70 @@ void SettleBalance(const ModelFacts& facts, const std::optional<ResumePoint>& re
   coefficient = resume ? resume->router_aux_loss_coef() : of_words ? facts.router_aux_loss_coef : 0;
 }
 
+// What a run trains: the model that it names, or one made of it beside the run. The first rank makes it for all.
+struct TrainedModel {
+  std::string model, first_adapter;
+};
+
+// Without what adapters begin as.
+Result<TrainedModel> WithoutFirstAdapters(const Ranks& ranks, Purpose purpose, const RunConfig& config) {
+  const RunConfig::Model& m = config.model;
+  const std::string& out = config.output.output_dir;
+  const bool makes = purpose == Purpose::kTrain;
+  if (!makes) return TrainedModel{m.model};  // of the same shapes
+  Result<ResidualModel> made = ResidualModel();
+  if (ranks.first()) {
+    made = MakeResidualModel(PosixEnv(),
+                             {.model = m.model,
+                              .init_lora_weights = m.init_lora_weights,
+                              .lora = config.lora,
+                              .output_dir = out,
+                              .threads = static_cast<int>(config.machine.threads.value_or(AvailableProcessors())),
+                              .in_f32 = m.dtype == ComputeType::kF32});
+  }
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(made.status()));
+  TrainedModel trained;
+  TEMPER_ASSIGN_OR_RETURN(trained.model, ranks.FromFirst(made->folder));
+  TEMPER_ASSIGN_OR_RETURN(trained.first_adapter, ranks.FromFirst(made->adapter));
+  return trained;
+}
+
+// With rows for new tokens, which are then trained beside an adapter, unless the user says which rows or tables are.
+Result<TrainedModel> WithNewTokens(const Ranks& ranks, Purpose purpose, RunConfig* config) {
+  const RunConfig::Model& m = config->model;
+  const std::string& out = config->output.output_dir;
+  const bool makes = purpose == Purpose::kTrain;
+  Result<GrownModel> grown = GrownModel();
+  const bool known = makes || (!out.empty() && !FindKnownModel(m.model));
+  if (known && ranks.first()) grown = GrowModel(PosixEnv(), {m.model, m.add_tokens, out, makes});
+  TEMPER_RETURN_IF_ERROR(ranks.Agree(grown.status()));
+  if (!makes && grown->folder.empty()) {
+    LogInfo("note        the plan is of the model without rows for new tokens (add_tokens), which a run makes first");
+    return TrainedModel{m.model};
+  }
+  TrainedModel trained;
+  TEMPER_ASSIGN_OR_RETURN(trained.model, ranks.FromFirst(grown->folder));
+  TEMPER_ASSIGN_OR_RETURN(const std::string rows, ranks.FromFirst(grown->rows));
+  TEMPER_ASSIGN_OR_RETURN(const std::string tables, ranks.FromFirst(fmt::format("{}", fmt::join(grown->tables, " "))));
+  const std::vector<std::string> saved = config->lora.saved_names();
+  const bool trains_tables = std::any_of(saved.begin(), saved.end(), [&](const std::string& name) {
+    return fmt::format(" {} ", tables).find(fmt::format(" {} ", name)) != std::string::npos;
+  });
+  if (rows.empty() || trains_tables || m.method != TrainMethod::kLora ||
+      !config->lora.trainable_token_indices.empty()) {
+    return trained;
+  }
+  const Option option = TokenRowsOption(config->lora.trainable_token_indices);
+  TEMPER_RETURN_IF_ERROR(std::get<Repeatable>(option.target).set(OrderedJson(rows), "add_tokens", false));
+  return trained;
+}
+
+Result<TrainedModel> ModelToTrain(const Ranks& ranks, Purpose purpose, RunConfig* config) {
+  if (!config->model.add_tokens.empty()) return WithNewTokens(ranks, purpose, config);
+  if (ChangesBase(config->model.init_lora_weights)) return WithoutFirstAdapters(ranks, purpose, *config);
+  return TrainedModel{config->model.model};
+}
+
 Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks, const FactsOfRun& facts_of) {
   RunConfig& config = request.config;
   if (!ranks.alone()) {
@@ -245,10 +315,11 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
   // A plan may name files that do not exist yet: it says so, and goes on.
   Status data = ExpandData(ranks, folder, resume, config);
   if (purpose == Purpose::kTrain) TEMPER_RETURN_IF_ERROR(data);
+  TEMPER_ASSIGN_OR_RETURN(const TrainedModel trained, ModelToTrain(ranks, purpose, &config));
   const bool all_from_checkpoint = resume && config.model.method == TrainMethod::kFull;
   TEMPER_ASSIGN_OR_RETURN(
       OpenedModel model,
-      OpenedModel::Open(PosixEnv(), {.model = config.model.model,
+      OpenedModel::Open(PosixEnv(), {.model = trained.model,
                                      .base = config.model.base,
                                      .adapter = config.model.adapter,
                                      .needs_weights = purpose == Purpose::kTrain && !config.model.from_scratch &&
@@ -305,6 +376,7 @@ Result<TrainSetup> SetUp(RunRequest request, Purpose purpose, const Ranks& ranks
                     std::move(model),
                     std::move(folder),
                     std::move(resume),
+                    trained.first_adapter,
                     purpose == Purpose::kPlan ? std::move(data) : OkStatus()};
 }
 

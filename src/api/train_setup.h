@@ -28,6 +28,7 @@ struct TrainSetup {
   std::optional<OutputFolder> folder;
   // Only for `train`.
   std::optional<ResumePoint> resume;
+  std::string first_adapter = {};  // the folder whose A and B a run begins with (run/residual_model.h); empty: drawn
   // Only for `plan`: what `train` would say of the data's files before it reads them.
   Status data = {};
 

@@ -2,6 +2,7 @@
 // are stored in slices in the ranks' files.
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 
@@ -20,5 +21,11 @@ Result<ModelWeights> OpenModelWeights(Env& env, const std::string& folder, std::
 // file. Durable when it returns OK; memory: 1.5 MiB.
 Result<std::string> JoinWeights(Env& env, const std::string& checkpoint, const std::string& path, DType dtype,
                                 std::span<const ModelWeights::Entry> others = {});
+
+// The same of the moving averages of what was trained, also by a checkpoint of an adapter. `twins`: names under which
+// the checkpoint has a tensor once more, each with the name of that tensor. REQUIRES: its run kept averages.
+Result<std::string> JoinAverages(Env& env, const std::string& checkpoint, const std::string& path, DType dtype,
+                                 const std::map<std::string, std::string>& twins,
+                                 std::span<const ModelWeights::Entry> others = {});
 
 }  // namespace temper

@@ -32,12 +32,10 @@ struct Trained {
   const Buffer& f32() const { return master ? *master : *own; }
 };
 
-// Calls body(state) for every state that any optimizer may have.
+// Calls body(state) for every state that a value may have.
 template <class Body>
 void ForStates(const Body& body) {
-  for (const UpdateRule* rule : UpdateRules()) {
-    for (const UpdateState& state : rule->states) body(state);
-  }
+  for (const UpdateState* state : UpdateStates()) body(*state);
 }
 
 std::vector<Trained> TrainedValues(const Program& program, std::span<const StoredWeight> weights) {
@@ -96,18 +94,22 @@ class Sources {
 };
 
 // What is kept of a trained value: the tensor "<prefix><X>" for each tensor X of the files that the value lies in. A
-// state in blocks, which are of the value and not of the files' tensors, is one tensor "<prefix><value>".
+// state without a number for each element, or in blocks, is of the value and not of the files' tensors: it is one
+// tensor
+// "<prefix><value>".
 struct Kept {
   const Trained* trained = nullptr;
   const Buffer* buffer = nullptr;
   std::string prefix;  // "" of the value itself, "adam_m:" of a state
-  bool in_blocks = false;
+  bool of_value = false;
 };
 std::vector<Kept> KeptOf(const std::vector<Trained>& trained) {
   std::vector<Kept> kept;
   for (const Trained& t : trained) {
     kept.push_back({&t, &t.f32(), ""});
-    for (const auto& [state, kind] : t.states) kept.push_back({&t, state, kind->NameOf(""), kind->in_blocks});
+    for (const auto& [state, kind] : t.states) {
+      kept.push_back({&t, state, kind->NameOf(""), kind->of != UpdateState::Of::kElement});
+    }
   }
   return kept;
 }
@@ -122,7 +124,7 @@ template <class Body>
 Status ForParts(const Kept& kept, std::byte* data, Sources* sources, const Body& body) {
   const PartView own = PartOf(*kept.buffer, data);
   const std::string& value = kept.trained->own->name;
-  if (kept.in_blocks) return body(FileTensor{.name = value, .shape = own.global}, own, false);
+  if (kept.of_value) return body(FileTensor{.name = value, .shape = own.global}, own, false);
   for (const auto& [tensor, part, transposed] : sources->FileParts(value, own)) {
     TEMPER_RETURN_IF_ERROR(body(*tensor, part, transposed));
   }
@@ -145,7 +147,7 @@ Status CheckNames(const CheckpointReader& checkpoint, const std::vector<Checkpoi
   std::set<std::string> elsewhere;
   for (const std::string& value : trained) {
     ForStates([&](const UpdateState& state) {
-      if (state.in_blocks) elsewhere.insert(state.NameOf(value));
+      if (state.of != UpdateState::Of::kElement) elsewhere.insert(state.NameOf(value));
     });
     for (const std::string& name : sources.TensorsOf(value)) {
       elsewhere.insert(name);
@@ -272,12 +274,9 @@ std::vector<CheckpointTensor> SlicesOf(std::vector<CheckpointTensor> parts) {
 }
 
 bool IsValueName(const std::string& name) {
-  for (const UpdateRule* rule : UpdateRules()) {
-    for (const UpdateState& state : rule->states) {
-      if (name.starts_with(state.NameOf(""))) return false;
-    }
-  }
-  return true;
+  const std::vector<const UpdateState*> states = UpdateStates();
+  return std::none_of(states.begin(), states.end(),
+                      [&](const UpdateState* state) { return name.starts_with(state->NameOf("")); });
 }
 
 Result<std::vector<CheckpointTensor>> OwnParts(std::vector<CheckpointTensor> parts, Communicator& communicator) {

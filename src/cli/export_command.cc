@@ -11,6 +11,7 @@
 #include "cli/command_options.h"
 #include "cli/commands.h"
 #include "cli/run_file.h"
+#include "data/tokenizer/new_tokens.h"
 #include "program/program.h"
 #include "run/gguf_plan.h"
 #include "run/model_card.h"
@@ -109,7 +110,8 @@ Status ExportFolder(const ExportSettings& settings, const OpenedModel& model, co
   }
   std::vector<AddedToken> added;
   if (!add_tokens.empty()) {
-    TEMPER_ASSIGN_OR_RETURN(added, AddNewWords(PosixEnv(), model, add_tokens, &spec));
+    TEMPER_ASSIGN_OR_RETURN(added, ReadNewTokens(PosixEnv(), add_tokens));
+    TEMPER_RETURN_IF_ERROR(AddNewWords(PosixEnv(), model, add_tokens, &added, &spec));
   }
   ExportProgress progress;
   TEMPER_ASSIGN_OR_RETURN(const ExportReport report,

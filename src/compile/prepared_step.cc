@@ -253,7 +253,7 @@ Status CheckUpdate(const Graph& local, const StepSpec& spec, const std::map<std:
       }
       cuts = "keeps states in blocks of 256 elements, which have to be whole, and";
     } else if (v.type.shape.rank() < 2) {
-      continue;
+      cuts = "works on whole vectors, and";
     }
     return Unsupported(
         fmt::format("optimizer {} {} mesh {} splits {} over {}: keep it whole ('replicate' by mesh.sharding), "

@@ -25,7 +25,8 @@ std::vector<ForeignName> NamesWithOptions() {
   const char* const methods = "only lora and full are supported";
   const char* const of_file = "of each file: {path: FILE, max_samples: N}";
   const char* const template_file = "a file, or the name of one of Temper's templates";
-  const char* const vocabularies = "other vocabularies than the model's are not supported";
+  const char* const texts = "texts of tokens are expected";
+  const char* const beginnings = "adapters begin as lora.init_lora_weights says: true, pissa or olora";
   const char* const variable = "a variable of the chat template, as in chat_template_kwargs: {enable_thinking: false}";
   const char* const strategies = "steps, epoch or no";
   const char* const part = "a part of the run: 1 / (times an epoch * epochs)";
@@ -178,6 +179,7 @@ std::vector<ForeignName> NamesWithOptions() {
       {"max_norm", "max_grad_norm", ""},
       {"optim", "optimizer", rules, "@optimizer"},
       {"optimizer", "optimizer", rules, "@optimizer"},
+      {"use_muon", "optimizer", "", "@use_muon"},
       {"scheduler", "lr_scheduler_type", "", "@schedule"},
       {"lr_scheduler", "lr_scheduler_type", "", "@schedule"},
       {"lr_scheduler_type", "lr_scheduler_type", "", "@schedule"},
@@ -240,9 +242,25 @@ std::vector<ForeignName> NamesWithOptions() {
       {"tensor_parallel_size", "mesh.tp", ""},
       // Without an option, with values that lose nothing.
       {"stage", "", "fine-tuning on given answers (sft, or pt on plain text) is what train does", "sft= pt="},
-      {"special_tokens", "", vocabularies, "@tokens"},
-      {"tokens", "", vocabularies, "@tokens"},
-      {"eos_token", "", vocabularies, "@tokens"},
+      {"special_tokens", "add_tokens", texts, "@tokens"},
+      {"tokens", "add_tokens", texts, "@tokens"},
+      {"eos_token", "add_tokens", texts, "@tokens"},
+      {"add_tokens", "add_tokens", texts, "@new_tokens", ForeignTool::kLlamaFactory},
+      {"add_special_tokens", "add_tokens", texts, "@new_tokens"},
+      {"new_special_tokens", "add_tokens", texts, "@new_tokens"},
+      {"new_special_tokens_config", "add_tokens", "a YAML file with a token a key is expected", "@file_of_tokens"},
+      {"init_lora_weights", "lora.init_lora_weights", beginnings, "@init_lora_weights"},
+      {"peft_init_lora_weights", "lora.init_lora_weights", beginnings, "@init_lora_weights"},
+      {"pissa_init", "lora.init_lora_weights", "", "true=pissa false="},
+      {"pissa_iter", "", "singular vectors are computed until they no longer change, in any number of iterations",
+       "@needless"},
+      {"pissa_convert", "", "the adapter fits OUTPUT_DIR-base, or export merges it; it is not converted",
+       "true~ false="},
+      {"resize_vocab", "", "tables get rows where tokens need them", "true! false!"},
+      {"init_special_tokens", "", "rows of new tokens begin as the mean of all, with transformers' little noise",
+       "noise_init~ desc_init~ desc_init_w_noise~"},
+      {"trainable_token_indices", "lora.trainable_token_indices", ""},
+      {"peft_trainable_token_indices", "lora.trainable_token_indices", ""},
       {"pad_to_sequence_len", "", "rows are padded to the shortest of a few lengths that holds them", "@padding"},
       {"pad_to_multiple_of", "", "rows are padded to the shortest of a few lengths that holds them", "@padding"},
       {"compute_accuracy", "token_accuracy", "", "@token_accuracy"},

@@ -16,6 +16,7 @@
 #include "config/import_output.h"
 #include "config/import_rows.h"
 #include "config/import_shares.h"
+#include "config/import_tokens.h"
 #include "config/import_training.h"
 #include "config/validate.h"
 #include "format/row_columns.h"
@@ -39,6 +40,10 @@ Rule TranslationRule(std::string_view name) {
       {"@template_variable", TakeTemplateVariable},
       {"@template_file", TakeTemplateFile},
       {"@tokens", TakeTokens},
+      {"@new_tokens", TakeNewTokens},
+      {"@file_of_tokens", TakeFileOfTokens},
+      {"@init_lora_weights", TakeInitLoraWeights},
+      {"@needless", TakeNeedless},
       {"@tokenizer", TakeTokenizer},
       {"@packed_evaluation", TakePackedEvaluation},
       {"@padding", TakePadding},
@@ -48,6 +53,7 @@ Rule TranslationRule(std::string_view name) {
       {"@modules", TakeModules},
       {"@saved_modules", TakeSavedModules},
       {"@optimizer", TakeOptimizer},
+      {"@use_muon", TakeUseMuon},
       {"@schedule", TakeSchedule},
       {"@schedule_kwargs", TakeScheduleKwargs},
       {"@warmup", TakeWarmup},

@@ -72,19 +72,6 @@ std::string SplitFor(const Translation& run, const char* name, const char* fallb
   return given == nullptr ? fallback : given->Text();
 }
 
-// Whether the model's tokenizer has this token, by the text of its file; nullopt: the model is not here.
-std::optional<bool> HasToken(Translation& run, const std::string& token) {
-  const char* const names[] = {"model_name_or_path", "base_model", "model"};
-  for (const char* const name : names) {
-    const ForeignSetting* const model = run.Given(name);
-    if (model == nullptr) continue;
-    const auto text = ReadTextFile(run.env(), JoinPath(model->Text(), "tokenizer.json"), MiB(256));
-    if (!text.ok()) return std::nullopt;
-    return text->find(DumpJson(OrderedJson(token))) != std::string::npos;
-  }
-  return std::nullopt;
-}
-
 }  // namespace
 
 void TakeNamedData(Translation& run, const ForeignSetting& setting, const ForeignName& foreign) {
@@ -204,51 +191,6 @@ void TakeTemplateFile(Translation& run, const ForeignSetting& setting, const For
   const std::string file = setting.Text();
   if (file.ends_with(".jinja") || run.env().IsFile(file)) return run.Set(foreign.ours, file, setting);
   run.Lost(setting, "write the template to a file: chat_template: FILE");
-}
-
-// Tokens that the recipe adds to the vocabulary, or gives a part to: {eos_token: <|im_end|>}, [<|im_start|>],
-// "<a>,<b>". Those that the model has need no setting: the chat template writes them.
-void TakeTokens(Translation& run, const ForeignSetting& setting, const ForeignName& foreign) {
-  if (run.SaysNothing(setting)) return;
-  std::vector<std::string> tokens, unknown;
-  bool ends = setting.name == "eos_token", read = true;
-  const auto add = [&](const OrderedJson& value) {
-    if (value.is_string()) tokens.push_back(value.get<std::string>());
-    read = read && (value.is_string() || value.is_null());
-  };
-  if (setting.value.is_object()) {
-    for (const auto& [part, value] : setting.value.items()) {
-      if (part == "pad_token") continue;  // padding is never read
-      ends = ends || part == "eos_token";
-      add(value);
-    }
-    if (tokens.empty() && read) return run.Needless(setting, "padding is never read");
-  } else if (setting.value.is_array()) {
-    for (const OrderedJson& value : setting.value) add(value);
-  } else {
-    add(setting.value);
-  }
-  if (!read || tokens.empty()) return run.Lost(setting, foreign.note);
-  std::optional<bool> all = true;
-  for (const std::string& token : tokens) {
-    const std::optional<bool> has = HasToken(run, token);
-    if (!has) all = std::nullopt;
-    if (has == false) unknown.push_back(Quoted(token));
-  }
-  const char* const end =
-      ends ? "; a turn ends as the chat template ends it, and other rows with the tokenizer's own end token" : "";
-  if (!all)
-    return run.Changed(setting, fmt::format("a token that the model's tokenizer has is used as it is; others "
-                                            "cannot be added{}",
-                                            end));
-  if (unknown.empty()) {
-    const std::string sentence = fmt::format("the model's tokenizer has {}{}", tokens.size() == 1 ? "it" : "them", end);
-    return ends ? run.Changed(setting, sentence) : run.Needless(setting, sentence);
-  }
-  run.Lost(setting,
-           fmt::format("the model's tokenizer has no {}, and other vocabularies than the model's are not supported: "
-                       "choose a chat template without {} (chat_template: zephyr)",
-                       fmt::join(unknown, ", "), unknown.size() == 1 ? "it" : "them"));
 }
 
 // Another tokenizer than the model's.

@@ -19,7 +19,6 @@ void TakeTemplateVariable(Translation& run, const ForeignSetting& setting, const
 void TakeNamedTemplate(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);
 void TakeTemplateFile(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);
 void TakeTokenizer(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);
-void TakeTokens(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);  // of the vocabulary
 
 // After all settings: which tokens of TRL's rows count where the recipe leaves it open, and that a run needs data.
 void CompleteData(Translation& run);

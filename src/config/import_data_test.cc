@@ -177,12 +177,37 @@ TEST(ImportData, TokensOfTheVocabularyNeedNoSetting) {
                   "the model's tokenizer has it; a turn ends as the chat template ends it"));
   EXPECT_TRUE(Has(with("special_tokens: {pad_token: <pad>}\n"), "padding is never read"));
   EXPECT_TRUE(Has(with("tokens: [<|im_end|>]\n"), "# Not needed:\n#   line 3, tokens: [\"<|im_end|>\"]: the model's"));
-  const std::string unknown = with("tokens: [<|im_start|>, <|im_end|>]\n");
-  EXPECT_TRUE(Has(unknown, "the model's tokenizer has no '<|im_start|>', and")) << unknown;
-  EXPECT_TRUE(Has(unknown, "chat_template: zephyr")) << unknown;
   const std::string far =
       Imported(env, "model_name_or_path: org/m\ndataset_name: d.jsonl\neos_token: <|im_end|>\n", ForeignTool::kTrl);
   EXPECT_TRUE(Has(far, "a token that the model's tokenizer has is used as it is")) << far;
+}
+
+// Axolotl's `tokens` are no special ones, LLaMA-Factory's add_tokens neither.
+TEST(ImportData, NewTokensAreAddedAndTheirRowsTrained) {
+  MemoryEnv env = WithDatasetInfo({{"file_name", "d.json"}});
+  env.files["m/tokenizer.json"] = R"({"added_tokens": [{"id": 2, "content": "<|im_end|>"}]})";
+  const auto with = [&](const std::string& lines) {
+    return Imported(env, "base_model: m\ndatasets: [d.jsonl]\n" + lines, ForeignTool::kAxolotl);
+  };
+  const std::string plain = with("tokens: [<|im_start|>, <|im_end|>]\n");
+  EXPECT_TRUE(Has(plain, R"(add_tokens: "[{\"content\":\"<|im_start|>\",\"special\":false,\"normalized\":false}]")"))
+      << plain;
+  EXPECT_TRUE(Has(plain, "'<|im_start|>' is new: their rows begin as the mean of all")) << plain;
+  const std::string special =
+      with("special_tokens: {eos_token: <|im_end|>, additional_special_tokens: [<a>, <b>]}\ntokens: [<c>]\n");
+  EXPECT_TRUE(Has(special, R"(add_tokens: "[\"<a>\",\"<b>\",{\"content\":\"<c>\")")) << special;
+  EXPECT_TRUE(Has(special, "a turn ends as the chat template ends it")) << special;
+  const std::string both =
+      kLlamaFactory.Run("add_special_tokens: <a>, <b>\nadd_tokens: c,d\nresize_vocab: true\n", env)->yaml;
+  EXPECT_TRUE(Has(
+      both,
+      R"(add_tokens: "[\"<a>\",\"<b>\",{\"content\":\"c\",\"special\":false,\"normalized\":false},{\"content\":\"d\")"))
+      << both;
+  EXPECT_TRUE(Has(both, "resize_vocab: true: it is so here, too")) << both;
+  env.files["t.yaml"] = "<x>: a token\n<y>: another\n";
+  const std::string file = kLlamaFactory.Run("new_special_tokens_config: t.yaml\n", env)->yaml;
+  EXPECT_TRUE(Has(file, R"(add_tokens: "[\"<x>\",\"<y>\"]")")) << file;
+  EXPECT_TRUE(Has(with("adapter: lora\npeft_trainable_token_indices: [5, 7]\n"), "trainable_token_indices: [5, 7]"));
 }
 
 TEST(ImportData, RolesThatAreReadAnywayAreNotListed) {

@@ -82,7 +82,15 @@ TEST(ImportOutput, ReasonsAreThoseOfTheSetting) {
   EXPECT_TRUE(Has(said(kTrl, "run_name", "hello"), "a run has the name of its output_dir"));
   EXPECT_TRUE(Has(said(kLlamaFactory, "compute_accuracy", "true"), "token_accuracy: true  # compute_accuracy"));
   EXPECT_TRUE(Has(said(kTrl, "optim", "rmsprop"), "adamw counts in its place"));
-  EXPECT_TRUE(Has(said(kLlamaFactory, "new_special_tokens", "<a>"), "--add_tokens FILE"));
+  EXPECT_TRUE(Has(said(kLlamaFactory, "new_special_tokens", "<a>"), "their rows begin as the mean of all"));
+  EXPECT_TRUE(Has(said(kLlamaFactory, "use_muon", "true"), "matrices outside of blocks are AdamW's here"));
+  const std::string muon = kLlamaFactory.With("use_muon", "true", env);
+  EXPECT_TRUE(Has(muon, "optimizer: muon") && Has(muon, "muon_match_rms_adamw: true")) << muon;
+  EXPECT_TRUE(Has(kTrl.With("optim", "adafactor", env), "optimizer: adafactor"));
+  EXPECT_TRUE(Has(kLlamaFactory.With("pissa_init", "true", env), "init_lora_weights: pissa  # pissa_init"));
+  EXPECT_TRUE(
+      Has(kAxolotl.Run("adapter: lora\npeft_init_lora_weights: olora\n", env)->yaml, "init_lora_weights: olora"));
+  EXPECT_TRUE(Has(said(kAxolotl, "peft_init_lora_weights", "eva"), "true, pissa or olora"));
   EXPECT_FALSE(Has(kLlamaFactory.With("ddp_timeout", "180000000", env), "# Mesh"));
 }
 

@@ -95,9 +95,9 @@ TEST(ImportScript, TheFileThatALaunchLineNamesIsReadAndItsOptionsWin) {
     EXPECT_TRUE(Has(run->yaml, "\nlearning_rate: 0.0001")) << run->yaml;
     EXPECT_TRUE(Has(run->yaml, "\noutput_dir: a")) << run->yaml;
   }
-  env.files["recipes/near.yaml"] = env.files["lf.yaml"] + "pissa_init: true\n";
+  env.files["recipes/near.yaml"] = env.files["lf.yaml"] + "module_dropout: 0.5\n";
   const auto below = ImportedFrom(env, "llamafactory-cli train near.yaml", "recipes/f.sh");
-  EXPECT_TRUE(Has(below->yaml, "recipes/near.yaml line 6, pissa_init: true: ")) << below->yaml;
+  EXPECT_TRUE(Has(below->yaml, "recipes/near.yaml line 6, module_dropout: 0.5: ")) << below->yaml;
   const auto missing = ImportedFrom(env, "\ntrl dpo --config none.yaml");
   ASSERT_FALSE(missing.ok());
   EXPECT_TRUE(Has(missing.status().message(), "f.sh line 2: its recipe 'none.yaml' was not found"));

@@ -75,6 +75,27 @@ void TakeOptimizer(Translation& run, const ForeignSetting& setting, const Foreig
   run.Lost(setting, fmt::format("{} counts in its place; {}", DefaultUpdateRule().name, foreign.note));
 }
 
+void TakeInitLoraWeights(Translation& run, const ForeignSetting& setting, const ForeignName& foreign) {
+  if (run.SaysNothing(setting)) return;
+  const std::string how = setting.Text();
+  if (how == "true" || how == "pissa" || how == "olora" || how.starts_with("pissa_niter_"))
+    return run.Set(foreign.ours, how, setting);
+  run.Lost(setting, foreign.note);
+}
+
+void TakeNeedless(Translation& run, const ForeignSetting& setting, const ForeignName& foreign) {
+  run.Needless(setting, foreign.note);
+}
+
+// Its steps are scaled as those of Moonlight (Liu et al. 2025), to the size of AdamW's; its optim does not count then.
+void TakeUseMuon(Translation& run, const ForeignSetting& setting, const ForeignName& foreign) {
+  if (run.SaysNothing(setting) || !run.IsTrue(setting.name)) return;
+  run.Forget("optimizer");
+  run.Set(foreign.ours, "muon", setting);
+  run.Set("muon_match_rms_adamw", true, setting);
+  run.Changed(setting, "matrices outside of blocks are AdamW's here; a mesh must leave matrices whole (dp, pp)");
+}
+
 void TakeSchedule(Translation& run, const ForeignSetting& setting, const ForeignName&) {
   run.Set("lr_scheduler_type", setting.value, setting);
 }

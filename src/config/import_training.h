@@ -12,6 +12,9 @@ void TakeLoadedDtype(Translation& run, const ForeignSetting& setting,
 void TakeModules(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);
 void TakeSavedModules(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);
 void TakeOptimizer(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);
+void TakeInitLoraWeights(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);
+void TakeNeedless(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);  // whatever its value
+void TakeUseMuon(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);   // LLaMA-Factory's
 void TakeSchedule(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);
 void TakeScheduleKwargs(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);
 void TakeWarmup(Translation& run, const ForeignSetting& setting, const ForeignName& foreign);

@@ -9,11 +9,8 @@ constexpr Reason kWithoutOption[] = {
     // What is not supported.
     {"training biases beside an adapter is not supported (Temper behaves as with PEFT's bias: none)",
      "lora.bias lora_bias"},
-    {"only PEFT's default initialisation of adapters is supported (A uniform, B zero)",
-     "init_lora_weights peft_init_lora_weights pissa_init pissa_iter pissa_convert loftq_config loftq_bits"},
+    {"adapters begin as lora.init_lora_weights says: true, pissa or olora", "loftq_config loftq_bits"},
     {"copies of layers are not supported", "peft_layer_replication layer_replication"},
-    {"rows of tables are trained by lora.trainable_token_indices",
-     "peft_trainable_token_indices trainable_token_indices"},
     {"adapters on embeddings, whose rate this is, are not supported", "loraplus_lr_embedding"},
     {"optimizer_groups gives modules a rate of their own: name them there",
      "embedding_lr embedding_lr_scale lr_groups"},
@@ -31,7 +28,7 @@ constexpr Reason kWithoutOption[] = {
      "use_apollo apollo_target apollo_rank apollo_update_interval apollo_scale apollo_proj apollo_proj_type "
      "apollo_scale_type apollo_layerwise apollo_scale_front use_badam badam_mode badam_start_block "
      "badam_switch_mode badam_switch_interval badam_update_ratio badam_mask_mode badam_verbose use_adam_mini "
-     "use_muon adam_beta3 adam_epsilon2 dion_lr dion_momentum dion_rank_fraction dion_rank_multiple_of qgalore_rank "
+     "adam_beta3 adam_epsilon2 dion_lr dion_momentum dion_rank_fraction dion_rank_multiple_of qgalore_rank "
      "qgalore_update_proj_gap qgalore_scale qgalore_proj_type qgalore_proj_quant qgalore_proj_bits "
      "qgalore_proj_group_size qgalore_cos_threshold qgalore_gamma_proj qgalore_queue_size optim_args "
      "optim_target_modules grokfast_alpha grokfast_lamb torchdistx_path flash_optimum"},
@@ -73,9 +70,6 @@ constexpr Reason kWithoutOption[] = {
      "gptq bnb_config_kwargs quantization_device_map model_quantization_config "
      "model_quantization_config_kwargs qat use_onebitllms fp8 fp8_config fp8_backend "
      "fp8_enable_fsdp_float8_all_gather llmcompressor"},
-    {"temper export MODEL --add_tokens FILE makes a model with new tokens, whose rows lora.trainable_token_indices "
-     "trains",
-     "resize_vocab add_tokens add_special_tokens new_special_tokens new_special_tokens_config init_special_tokens"},
     {"other vocabularies than the model's are not supported",
      "added_tokens_overrides resize_token_embeddings_to_32x mean_resizing_embeddings shrink_embeddings "
      "fix_untrained_tokens split_special_tokens"},

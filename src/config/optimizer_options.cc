@@ -11,6 +11,8 @@ Range RangeOf(UpdateSetting::Range range) {
       return {.at_least = 0, .below = 1};
     case UpdateSetting::Range::kPositive:
       return {.above = 0};
+    case UpdateSetting::Range::kNegative:
+      return {.below = 0};
     case UpdateSetting::Range::kFlag:
       break;
   }

@@ -98,6 +98,11 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
       {"max_grad_norm", &c.optimizer.max_grad_norm, "clip gradients to this norm; 0 for no clipping", not_negative},
   };
   for (Option& setting : OptimizerOptions(c.optimizer.settings)) optimizer.push_back(std::move(setting));
+  optimizer.push_back(With(kSame, {"ema_decay", &c.optimizer.ema_decay,
+                                   "keep a moving average of the trained weights, which is the run's result: after "
+                                   "each step it is this times itself and the rest of the weights; 0 for none",
+                                   fraction}));
+  optimizer.push_back({"ema_eval", &c.optimizer.ema_eval, "evaluate the average of ema_decay, not the weights"});
   optimizer.push_back({.name = "lora_plus_ratio",
                        .target = &c.optimizer.lora_plus_ratio,
                        .help = "LoRA+: the learning rate of B (and of vectors) is this times that of A",
@@ -126,6 +131,12 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
                         "Face cache"}),
            With(kFree, {"base", &c.model.base, "base model of an adapter given as model, if not the one it names"}),
            With(kFree, {"adapter", &c.model.adapter, "existing PEFT adapter to train further"}),
+           With(kFree,
+                {.name = "add_tokens",
+                 .target = &c.model.add_tokens,
+                 .help = "new tokens: a file with one a line (or a JSON list); OUTPUT_DIR-base gets the model with "
+                         "rows for them, which are trained beside an adapter",
+                 .value_hint = "FILE"}),
            {"from_scratch", &c.model.from_scratch, "train from config.json with random weights (method: full)"},
            TaskOption(c.objective.rule),
            With(kFree, ReferenceOption(c.objective.reference,
@@ -232,6 +243,12 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
             .target = &c.lora.use_dora,
             .help = "DoRA: train the norm of each row of a weight, too",
             .unsaid = "false"},
+           With(kSame,
+                {.name = "lora.init_lora_weights",
+                 .target = &c.model.init_lora_weights,
+                 .help = "how adapters begin, as in PEFT: true (B is 0), pissa, pissa_niter_N (as pissa), olora; of "
+                         "the last three OUTPUT_DIR-base gets the model without what they begin as",
+                 .value_hint = "HOW"}),
            TokenRowsOption(c.lora.trainable_token_indices),
            {.name = "lora.ensure_weight_tying",
             .target = &c.lora.ensure_weight_tying,

@@ -141,9 +141,9 @@ TEST(RunOptions, NoOptionTakesTwoValues) {
   for (const OptionGroup& group : all.groups()) {
     for (const Option& option : group.options) {
       if (std::holds_alternative<Repeatable>(option.target)) continue;
-      std::vector<std::string> candidates = {"true",     "false",    "0.25",   "0.5",   "1", "2",
-                                             "3",        "4",        "0.125",  "a",     "b", "[1]",
-                                             "[[a, b]]", "[[a, c]]", "{a: 1}", "{a: 2}"};
+      std::vector<std::string> candidates = {"true", "false", "0.25",     "0.5",      "-0.5",   "-2",
+                                             "1",    "2",     "3",        "4",        "0.125",  "a",
+                                             "b",    "[1]",   "[[a, b]]", "[[a, c]]", "{a: 1}", "{a: 2}"};
       if (const auto* choice = std::get_if<Choice>(&option.target)) {
         candidates.assign(choice->names.begin(), choice->names.end());
       }
@@ -576,11 +576,37 @@ TEST(RunOptions, EveryOptionHasItsOwnVariable) {
       const Option& target = *options.Find(option.name);
       const std::string before = ValueAsYaml(target);
       bool changed = false;
-      for (const char* value : {"3",     "0.5",    "true",    "false", "f32",    "cpu",
-                                "full",  "linear", "cosine",  "block", "2d",     "gpipe",
-                                "step",  "rows",   "weights", "host",  "sgd",    "int8",
-                                "cast",  "dpo",    "hinge",   "0.25",  "{a: 2}", "[[a, \"-\"]]",
-                                "epoch", "text=a", "last",    "drop",  "user=a", "{modules: a, weight_decay: 2}"}) {
+      for (const char* value : {"3",
+                                "0.5",
+                                "true",
+                                "false",
+                                "f32",
+                                "cpu",
+                                "full",
+                                "linear",
+                                "cosine",
+                                "block",
+                                "2d",
+                                "gpipe",
+                                "step",
+                                "rows",
+                                "weights",
+                                "host",
+                                "sgd",
+                                "int8",
+                                "cast",
+                                "dpo",
+                                "hinge",
+                                "0.25",
+                                "-0.5",
+                                "{a: 2}",
+                                "[[a, \"-\"]]",
+                                "epoch",
+                                "text=a",
+                                "last",
+                                "drop",
+                                "user=a",
+                                "{modules: a, weight_decay: 2}"}) {
         changed = changed || (SetFromText(target, value, "test").ok() && ValueAsYaml(target) != before);
       }
       EXPECT_TRUE(changed) << option.name;

@@ -7,6 +7,7 @@
 
 #include "base/env.h"
 #include "config/run_options.h"
+#include "format/quoted.h"
 #include "settings/best_metric.h"
 
 namespace temper {
@@ -60,6 +61,28 @@ Status CheckRequired(const RunConfig& c, Purpose purpose) {
   return OkStatus();
 }
 
+Status CheckInit(const RunConfig& c) {
+  const std::string& init = c.model.init_lora_weights;
+  const std::string_view prefix = "pissa_niter_";
+  const std::string_view number = std::string_view(init).substr(std::min(prefix.size(), init.size()));
+  const bool iterations =
+      init.starts_with(prefix) && !number.empty() && number.find_first_not_of("0123456789") == std::string_view::npos;
+  if (init == "true") return OkStatus();
+  if (init != "pissa" && init != "olora" && !iterations) {
+    return InvalidArgument(
+        fmt::format("lora.init_lora_weights: {} is not known: give true, pissa, pissa_niter_4 or olora", Quoted(init)));
+  }
+  const char* const in_vain = c.model.method == TrainMethod::kFull ? "method: full has no adapters"
+                              : c.model.from_scratch               ? "from_scratch has no weights to begin as"
+                              : !c.model.adapter.empty()           ? "adapter continues those that there are"
+                              : !c.model.add_tokens.empty()
+                                  ? "add_tokens makes a base of its own (export --add_tokens first, and train that)"
+                              : c.lora.use_dora ? "lora.use_dora begins with the norms of whole weights"
+                                                : nullptr;
+  if (in_vain == nullptr) return OkStatus();
+  return InvalidArgument(fmt::format("lora.init_lora_weights is {}, but {}: remove one of them", init, in_vain));
+}
+
 Status CheckMethod(const RunConfig& c) {
   const RunConfig::Model& m = c.model;
   for (const OptimizerGroup& group : c.optimizer.groups) {
@@ -68,6 +91,13 @@ Status CheckMethod(const RunConfig& c) {
         "optimizer_groups has a learning_rate, but that of the run, whose schedule it follows, is 0: set both above 0, "
         "or remove the group's");
   }
+  if (!m.add_tokens.empty() && (m.from_scratch || !m.adapter.empty())) {
+    return InvalidArgument(
+        fmt::format("add_tokens gives a trained model rows for new tokens, and {}: remove one of them{}",
+                    m.from_scratch ? "from_scratch draws all rows" : "adapter is of a model without them",
+                    m.from_scratch ? "" : ", or export the adapter's model and train that"));
+  }
+  TEMPER_RETURN_IF_ERROR(CheckInit(c));
   if (m.method == TrainMethod::kLora) {
     if (m.from_scratch) {
       return InvalidArgument("from_scratch trains every weight, but method is lora: add method: full");
@@ -299,6 +329,14 @@ Status CheckOutput(const RunConfig& c) {
     if (steps < 1 || steps == std::floor(steps)) continue;
     return InvalidArgument(
         fmt::format("{} is {}: give a whole number of steps, or below 1 the part of the run's steps", name, steps));
+  }
+  if (c.optimizer.ema_eval && c.optimizer.ema_decay == 0) {
+    return InvalidArgument(
+        "ema_eval evaluates the average of ema_decay, which is 0: set it, say to 0.999, or remove "
+        "ema_eval");
+  }
+  if (c.optimizer.ema_eval && !c.evaluates()) {
+    return InvalidArgument("ema_eval chooses what is evaluated: add eval_data or eval_fraction");
   }
   if (o.early_stopping_patience && !c.evaluates()) {
     return InvalidArgument("early_stopping_patience counts evaluations: add eval_data or eval_fraction");

@@ -13,10 +13,43 @@ namespace {
 // Inputs beside the tensors: clip and scalars.
 constexpr size_t kOtherInputs = 2;
 
+Shape Without(const Shape& shape, int dim) {
+  TEMPER_CHECK(dim >= 0) << shape.ToString();
+  Shape rest;
+  for (int d = 0; d < shape.rank(); ++d) {
+    if (d != dim) rest.Append(shape[d]);
+  }
+  return rest;
+}
+
 }  // namespace
 
 TensorType UpdateState::TypeOf(const Shape& weight) const {
-  return in_blocks ? DynamicBlocksOf(weight) : TensorType{DType::kF32, weight};
+  switch (of) {
+    case Of::kElementInBlocks:
+      return DynamicBlocksOf(weight);
+    case Of::kRow:
+      return {DType::kF32, Without(weight, weight.rank() - 1)};
+    case Of::kColumn:
+      return {DType::kF32, Without(weight, weight.rank() - 2)};
+    case Of::kElement:
+      break;
+  }
+  return {DType::kF32, weight};
+}
+
+Shape UpdateState::BeginOf(const Shape& whole, const Shape& begin) const {
+  switch (of) {
+    case Of::kElementInBlocks:
+      return BeginOfBlocks(whole, begin);
+    case Of::kRow:
+      return Without(begin, begin.rank() - 1);
+    case Of::kColumn:
+      return Without(begin, begin.rank() - 2);
+    case Of::kElement:
+      break;
+  }
+  return begin;
 }
 
 Attributes UpdateRule::Settings(std::span<const std::pair<std::string_view, double>> changed) const {
@@ -37,12 +70,18 @@ Attributes UpdateRule::Settings(std::span<const std::pair<std::string_view, doub
   return attributes;
 }
 
+Attributes UpdateRule::SettingsFor(Attributes settings, const Shape& value) const {
+  if (derive_of_shape != nullptr) derive_of_shape(settings, value);
+  return settings;
+}
+
 bool UpdateRule::elementwise() const {
   return RuleOf(op).kind == OpKind::kElementwise;
 }
 
 bool UpdateRule::in_blocks() const {
-  return std::any_of(states.begin(), states.end(), [](const UpdateState& state) { return state.in_blocks; });
+  return std::any_of(states.begin(), states.end(),
+                     [](const UpdateState& state) { return state.of == UpdateState::Of::kElementInBlocks; });
 }
 
 const UpdateRule* UpdateRule::others() const {
@@ -61,11 +100,20 @@ std::span<const UpdateRule* const> UpdateRules() {
   static const std::vector<const UpdateRule*> rules = [] {
     std::vector<const UpdateRule*> found;
     for (int op = 0; op < NumOps(); ++op) {
-      if (const UpdateRule* rule = UpdateRuleOf(static_cast<Op>(op))) found.push_back(rule);
+      const UpdateRule* const rule = UpdateRuleOf(static_cast<Op>(op));
+      if (rule != nullptr && !rule->averages) found.push_back(rule);
     }
     return found;
   }();
   return rules;
+}
+
+std::vector<const UpdateState*> UpdateStates() {
+  std::vector<const UpdateState*> states = {&kAverageState};
+  for (const UpdateRule* rule : UpdateRules()) {
+    for (const UpdateState& state : rule->states) states.push_back(&state);
+  }
+  return states;
 }
 
 const UpdateRule* UpdateRuleOf(Op op) {

@@ -25,25 +25,30 @@
 
 namespace temper {
 
-// A tensor that an optimizer keeps of a weight from step to step: a number for each of its elements. It starts as
-// zeros.
+// A tensor that an optimizer keeps of a weight from step to step. It starts as zeros.
 struct UpdateState {
+  // What it has a number for: each element of the weight; each too, but in 8 bits and in blocks
+  // (tensor/dynamic_blocks.h); each row or column of the last two dims, factors of a matrix.
+  enum class Of : uint8_t { kElement, kElementInBlocks, kRow, kColumn };
+
   std::string_view name;       // "adam_m": weight W's is called "adam_m:W", in Programs and in checkpoints
   const char* flag = nullptr;  // for an optional state: present where the attribute of that name is 1
-  bool in_blocks = false;      // in 8 bits (tensor/dynamic_blocks.h); else f32
+  Of of = Of::kElement;
 
-  // Of a weight, or of a part of one. REQUIRES: a part with whole blocks.
+  // Of a weight, or of a part of one. REQUIRES: a part with whole blocks; rank 2 or more for rows and columns.
   TensorType TypeOf(const Shape& weight) const;
+  // Where the state of the part of a weight that begins at `begin` begins in that of the whole.
+  Shape BeginOf(const Shape& whole, const Shape& begin) const;
 
   std::string NameOf(std::string_view weight) const { return std::string(name) + ":" + std::string(weight); }
 };
 
 // A number that users set: an attribute of the op.
 struct UpdateSetting {
-  enum class Range : uint8_t { kFraction, kPositive, kFlag };  // 0 <= x < 1; x > 0; 0 or 1
-  std::string_view option;                                     // "adam_beta1": its name in YAML and on the command line
-  const char* attribute;                                       // "beta1": of the op; also its name in PyTorch
-  double fallback;                                             // where users do not set it
+  enum class Range : uint8_t { kFraction, kPositive, kNegative, kFlag };  // 0 <= x < 1; x > 0; x < 0; 0 or 1
+  std::string_view option;  // "adam_beta1": its name in YAML and on the command line
+  const char* attribute;    // "beta1": of the op; also its name in PyTorch
+  double fallback;          // where users do not set it
   Range range;
   std::string_view help;
 };
@@ -73,14 +78,21 @@ struct UpdateRule {
   bool scales_with_gradient = false;
   // Sets the attributes that follow from the settings. nullptr: none do.
   void (*derive)(Attributes& settings) = nullptr;
+  // Sets the attributes that follow from the shape of a value, which states it has. nullptr: none do.
+  void (*derive_of_shape)(Attributes& attributes, const Shape& value) = nullptr;
   // What is wrong with settings that are each in range, with the remedy; "": nothing. nullptr: they always fit.
   std::string_view (*conflict)(const Attributes& settings) = nullptr;
   // Its own entries of `scalars` (f64[kNumScalars], enum Scalar) for optimizer step `step`, which counts from 1.
   // nullptr: it has none.
   void (*fill_scalars)(const Attributes& settings, int64_t step, std::span<double> scalars) = nullptr;
+  // It keeps the moving average of weights that the run's optimizer updates, and is no run's optimizer. Its master is
+  // the average, its gradient the weight.
+  bool averages = false;
 
   // The op's attributes: its settings at their defaults but for `changed`, by attribute. REQUIRES: it has these.
   Attributes Settings(std::span<const std::pair<std::string_view, double>> changed = {}) const;
+  // `settings` with what follows from the shape of a value.
+  Attributes SettingsFor(Attributes settings, const Shape& value) const;
   // An element of master and states depends on no other element, according to the op's own rule. Other optimizers
   // cannot update in parts, so their tensors pass through the host whole. A mesh that splits them is refused, but for
   // one that leaves an optimizer whose states are in blocks whole blocks.
@@ -88,13 +100,18 @@ struct UpdateRule {
   bool in_blocks() const;
   // nullptr: it takes all values.
   const UpdateRule* others() const;
-  // Its states with these attributes, in the order of the operands.
+  // Its states with these attributes, of SettingsFor, in the order of the operands.
   std::vector<const UpdateState*> StatesOf(const Attributes& attributes) const;
 };
 
-// All of them, in the order of op_list.inc.
+// What the moving average of a weight is called: as a state of the optimizer.
+inline constexpr UpdateState kAverageState = {.name = "ema"};
+
+// All that a run can choose, in the order of op_list.inc.
 std::span<const UpdateRule* const> UpdateRules();
-// nullptr: the op updates no weight.
+// All states that a value may have: of the optimizers, and its average.
+std::vector<const UpdateState*> UpdateStates();
+// nullptr: the op updates nothing.
 const UpdateRule* UpdateRuleOf(Op op);
 // UpdateRule::Settings of the optimizer that `op` computes.
 Attributes UpdateSettings(Op op, std::initializer_list<std::pair<std::string_view, double>> changed = {});

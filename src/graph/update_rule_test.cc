@@ -27,7 +27,10 @@ std::vector<Case> Cases() {
           {UpdateRuleOf(Op::kSgd), UpdateSettings(Op::kSgd, {{"momentum", 0}}), {}},
           {UpdateRuleOf(Op::kLion), UpdateSettings(Op::kLion), {"lion_m:W"}},
           {UpdateRuleOf(Op::kAdamw8bit), UpdateSettings(Op::kAdamw8bit), {"adam8_m:W", "adam8_v:W"}},
-          {UpdateRuleOf(Op::kMuon), UpdateSettings(Op::kMuon), {"muon_m:W"}}};
+          {UpdateRuleOf(Op::kMuon), UpdateSettings(Op::kMuon), {"muon_m:W"}},
+          {UpdateRuleOf(Op::kAdafactor),
+           UpdateRuleOf(Op::kAdafactor)->SettingsFor(UpdateSettings(Op::kAdafactor), {4, 6}),
+           {"adafactor_row:W", "adafactor_column:W"}}};
 }
 
 TEST(UpdateRule, OperandsOverwritesAndStatesAreWhereAllExpectThem) {
@@ -82,9 +85,26 @@ TEST(UpdateRule, IsFoundByItsOp) {
 
 TEST(UpdateRule, NoTwoHaveAStateOfOneName) {
   std::set<std::string_view> names;
-  for (const UpdateRule* rule : UpdateRules()) {
-    for (const UpdateState& state : rule->states) EXPECT_TRUE(names.insert(state.name).second) << state.name;
-  }
+  for (const UpdateState* state : UpdateStates()) EXPECT_TRUE(names.insert(state->name).second) << state->name;
+}
+
+TEST(UpdateRule, AdafactorKeepsRowsAndColumnsOfMatricesAndVectorsWhole) {
+  const UpdateRule& rule = *UpdateRuleOf(Op::kAdafactor);
+  const auto states = [&](const Shape& shape) {
+    std::string text;
+    for (const UpdateState* state : rule.StatesOf(rule.SettingsFor(rule.Settings(), shape))) {
+      text += state->NameOf("W") + state->TypeOf(shape).ToString() + " ";
+    }
+    return text;
+  };
+  EXPECT_EQ(states({4, 6}), "adafactor_row:Wf32[4] adafactor_column:Wf32[6] ");
+  EXPECT_EQ(states({3, 4, 6}), "adafactor_row:Wf32[3, 4] adafactor_column:Wf32[3, 6] ");
+  EXPECT_EQ(states({6}), "adafactor_v:Wf32[6] ");
+}
+
+TEST(UpdateRule, TheAverageIsNoRunsOptimizer) {
+  ASSERT_NE(UpdateRuleOf(Op::kAverage), nullptr);
+  for (const UpdateRule* rule : UpdateRules()) EXPECT_FALSE(rule->averages) << rule->name;
 }
 
 TEST(UpdateRule, AdamwFillsInItsBiasCorrectionsAndNothingElse) {

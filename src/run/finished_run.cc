@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <map>
+#include <span>
 
 #include "base/log.h"
 #include "base/machine_memory.h"
@@ -63,12 +65,29 @@ Result<DType> TypeOfResult(Env& env, const std::string& folder) {
   return configured.ok() ? configured->value_or(DType::kF32) : DType::kF32;
 }
 
+bool Averages(const FinishedRun& run) {
+  return run.config.optimizer.ema_decay > 0;
+}
+
+// JoinWeights of what the run delivers.
+Result<std::string> JoinResult(Env& env, const FinishedRun& run, const std::string& checkpoint, const std::string& to,
+                               DType dtype, std::span<const ModelWeights::Entry> others = {}) {
+  if (!Averages(run)) return JoinWeights(env, checkpoint, to, dtype, others);
+  std::map<std::string, std::string> twins;
+  for (const StoredWeight& trained : run.compiled.trains.Stored(run.model)) {
+    for (const FileTensor& tensor : trained.source.tensors()) {
+      for (const std::string& twin : tensor.aliases) twins[twin] = tensor.name;
+    }
+  }
+  return JoinAverages(env, checkpoint, to, dtype, twins, others);
+}
+
 // The weights of a full run, with the other tensors of a multimodal model's folder. Returns ChecksumHex of the file.
 Result<std::string> WriteModel(Env& env, const FinishedRun& run, const std::string& checkpoint, const std::string& to) {
   TEMPER_ASSIGN_OR_RETURN(const DType dtype, TypeOfResult(env, checkpoint));
   if (!run.model.facts().keeps_other_tensors) {
     const std::string whole = JoinPath(checkpoint, kModelWeightsFile);
-    if (!env.IsFile(whole) || dtype != DType::kF32) return JoinWeights(env, checkpoint, to, dtype);
+    if (!env.IsFile(whole) || dtype != DType::kF32 || Averages(run)) return JoinResult(env, run, checkpoint, to, dtype);
     TEMPER_RETURN_IF_ERROR(VerifyWeights(env, checkpoint));
     TEMPER_ASSIGN_OR_RETURN(const FileDigest copied, CopyFileDurably(env, whole, to));
     return copied.checksum;
@@ -80,7 +99,7 @@ Result<std::string> WriteModel(Env& env, const FinishedRun& run, const std::stri
   for (const std::string& name : UnusedTensors(base, tensors)) {
     others.push_back(base.Find(name));
   }
-  return JoinWeights(env, checkpoint, to, dtype, others);
+  return JoinResult(env, run, checkpoint, to, dtype, others);
 }
 
 // `config`: of the run. An adapter does not say in which form its base was kept.
@@ -169,6 +188,12 @@ Status FinishRun(Env& env, const FinishedRun& run) {
       TEMPER_RETURN_IF_ERROR(WriteChecksums(env, out, {{name, checksum}}));
       continue;
     }
+    if (name == kAdapterWeightsFile && Averages(run)) {
+      TEMPER_ASSIGN_OR_RETURN(const std::string checksum,
+                              JoinResult(env, run, checkpoint, JoinPath(out, name), DType::kF32));
+      TEMPER_RETURN_IF_ERROR(WriteChecksums(env, out, {{name, checksum}}));
+      continue;
+    }
     if (name == kAdapterWeightsFile) TEMPER_RETURN_IF_ERROR(VerifyWeights(env, checkpoint));
     const std::string& from = env.IsFile(JoinPath(checkpoint, name)) ? checkpoint : run.model_folder;
     TEMPER_RETURN_IF_ERROR(CreateFolderFor(env, out, name));
@@ -188,6 +213,10 @@ Status FinishRun(Env& env, const FinishedRun& run) {
     PrintLossCurve(env, JoinPath(out, kMetricsFile));
     LogInfo(fmt::format("done        {}, {} in {}; {}", Counted(progress.step, "step"),
                         Counted(progress.tokens, "token"), ToString(Seconds{progress.seconds}), checkpoint));
+  }
+  if (Averages(run)) {
+    LogInfo(fmt::format("average     {} holds the moving average (ema_decay {}); the weights themselves are in {}", out,
+                        run.config.optimizer.ema_decay, checkpoint));
   }
   if (const BestEvaluation& best = progress.best; best.value) {
     LogInfo(fmt::format("best        {} {:.4f} at step {}", best.by.shown(), *best.value, best.step));

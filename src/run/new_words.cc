@@ -17,25 +17,24 @@
 
 namespace temper {
 
-Result<std::vector<AddedToken>> AddNewWords(Env& env, const OpenedModel& model, const std::string& file,
-                                            ExportSpec* spec) {
+Status AddNewWords(Env& env, const OpenedModel& model, const std::string& where_given, std::vector<AddedToken>* tokens,
+                   ExportSpec* spec) {
   if (model.adapter()) {
     return InvalidArgument(
-        fmt::format("--add_tokens adds rows to a model, and {} is an adapter: add them to its base before training, or "
+        fmt::format("add_tokens adds rows to a model, and {} is an adapter: add them to its base before training, or "
                     "export it first and add them to the result",
                     model.source().adapter_folder));
   }
-  TEMPER_ASSIGN_OR_RETURN(std::vector<AddedToken> tokens, ReadNewTokens(env, file));
   TEMPER_ASSIGN_OR_RETURN(const auto tokenizer, model.LoadTokenizer());
-  TEMPER_RETURN_IF_ERROR(NumberNewTokens(*tokenizer, file, &tokens));
+  TEMPER_RETURN_IF_ERROR(NumberNewTokens(*tokenizer, where_given, tokens));
   std::map<std::string, std::string> replaced;
   for (const auto& [name, text] : spec->replaced) {
     if (text) replaced[name] = *text;
   }
-  TEMPER_ASSIGN_OR_RETURN(auto files, FilesWithTokens(env, model.folder(), replaced, tokens));
+  TEMPER_ASSIGN_OR_RETURN(auto files, FilesWithTokens(env, model.folder(), replaced, *tokens));
   for (auto& [name, text] : files) spec->replaced[name] = std::move(text);
   const ModelFacts& facts = model.model().facts();
-  if (tokens.back().id < facts.vocab) return tokens;  // free rows
+  if (tokens->back().id < facts.vocab) return OkStatus();  // free rows
   const LinearModule& head = model.model().modules().back();
   const std::string bias = head.path + ".bias";
   const WeightDeclaration* table = nullptr;
@@ -45,12 +44,12 @@ Result<std::vector<AddedToken>> AddNewWords(Env& env, const OpenedModel& model, 
     const bool known = table == nullptr || w.name == head.weights.front() || w.name == bias;
     if (!known || w.shape[0] != facts.vocab || w.source.tensors().size() != 1 || w.source.transposed()) {
       return Unsupported(
-          fmt::format("--add_tokens: {} has {}, a table of words for which rows are not made", model.folder(), w.name));
+          fmt::format("add_tokens: {} has {}, a table of words for which rows are not made", model.folder(), w.name));
     }
     if (table == nullptr) table = &w;
     spec->tables.push_back(w.source.tensors().front().name);
   }
-  spec->words = tokens.back().id + 1;
+  spec->words = tokens->back().id + 1;
   const std::string where = JoinPath(model.folder(), kModelConfigFile);
   std::string text;
   if (spec->config) {
@@ -60,7 +59,7 @@ Result<std::vector<AddedToken>> AddNewWords(Env& env, const OpenedModel& model, 
   }
   TEMPER_ASSIGN_OR_RETURN(const OrderedJson config, ParseOrderedPythonJson(text, where));
   TEMPER_ASSIGN_OR_RETURN(spec->words_key, WordsKey(config, facts.vocab, where));
-  return tokens;
+  return OkStatus();
 }
 
 Status CheckNewWords(Env& env, const std::string& folder, const std::vector<AddedToken>& tokens) {
@@ -76,19 +75,24 @@ Status CheckNewWords(Env& env, const std::string& folder, const std::vector<Adde
   return OkStatus();
 }
 
+std::vector<std::string> TablesOfWords(const Model& model) {
+  const auto last = [](const std::string& path) { return path.substr(path.rfind('.') + 1); };
+  std::vector<std::string> names;
+  for (const WeightDeclaration& w : model.weights()) {
+    if (w.labels.empty() || w.labels[0] != DimLabel::kVocab) continue;
+    names.push_back(last(w.name.substr(0, w.name.rfind('.'))));
+    break;
+  }
+  if (model.facts().classes == 0 && !model.facts().tied) names.push_back(last(model.modules().back().path));
+  return names;
+}
+
 std::string RowsToTrain(const Model& model, const std::vector<AddedToken>& tokens) {
   std::vector<int64_t> rows;
   for (const AddedToken& token : tokens) rows.push_back(token.id);
   const std::string list = PrintRowList(rows);
-  const LinearModule& head = model.modules().back();
-  const auto last = [](const std::string& path) { return path.substr(path.rfind('.') + 1); };
-  const auto module = [](const std::string& weight) { return weight.substr(0, weight.rfind('.')); };
-  if (model.facts().classes > 0 || model.facts().tied) return list;
-  for (const WeightDeclaration& w : model.weights()) {
-    if (w.labels.empty() || w.labels[0] != DimLabel::kVocab) continue;
-    return fmt::format("{{{}: '{}', {}: '{}'}}", last(module(w.name)), list, last(head.path), list);
-  }
-  return list;
+  const std::vector<std::string> tables = TablesOfWords(model);
+  return tables.size() < 2 ? list : fmt::format("{{{}: '{}', {}: '{}'}}", tables[0], list, tables[1], list);
 }
 
 }  // namespace temper

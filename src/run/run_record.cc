@@ -37,6 +37,8 @@ std::string RepeatableConfig(Env& env, RunConfig config) {
                             &config.objective.teacher, &config.data.row_template, &config.machine.rates}) {
     MakeAbsolute(env, path);
   }
+  // A file of tokens; a list of them stays as it is.
+  if (!config.model.add_tokens.starts_with('[')) MakeAbsolute(env, &config.model.add_tokens);
   // The checkpoint has it, so the file may have gone.
   std::string& chat_template = config.data.chat_template;
   const auto& known = KnownTemplates();

@@ -46,9 +46,11 @@ enum class TierChoice : uint8_t { kAuto, kDevice, kHost, kDisk };
 
 struct RunConfig {
   struct Model {
-    std::string model;    // a model folder, adapter folder, output folder or checkpoint
-    std::string base;     // of an adapter given as `model`; empty: the one in its configuration
-    std::string adapter;  // existing adapter to train further
+    std::string model;                       // a model folder, adapter folder, output folder or checkpoint
+    std::string base;                        // of an adapter given as `model`; empty: the one in its configuration
+    std::string adapter;                     // existing adapter to train further
+    std::string add_tokens;                  // a file of new tokens, or a JSON list of them; empty: none
+    std::string init_lora_weights = "true";  // how adapters begin: as PEFT's values true, pissa, pissa_niter_N, olora
     bool from_scratch = false;
     TrainMethod method = TrainMethod::kLora;
     ComputeType dtype = ComputeType::kAuto;
@@ -110,6 +112,8 @@ struct RunConfig {
     double weight_decay = 0;
     double max_grad_norm = 1;  // 0: no clipping
     OptimizerSettings settings;
+    double ema_decay = 0;   // of the moving average of trained weights; 0: none
+    bool ema_eval = false;  // evaluate the average
     // LoRA+ (Hayou et al. 2024): the rate of B, and as in PEFT of vectors, is this times that of A and other matrices.
     std::optional<double> lora_plus_ratio;
     std::vector<OptimizerGroup> groups;

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "compile/step/update.h"
 #include "model/forward.h"
 #include "program/buffer_names.h"
 
@@ -42,7 +43,8 @@ HostBatches::HostBatches(const Executor& executor, int64_t micro_batches, std::s
       if (buffer.name != reports[k].output) continue;
       io_.push_back({index, std::as_writable_bytes(std::span(reports_[k]))});
     }
-    const bool is_own = buffer.name == kRngInput || buffer.name == kScalarsBuffer || buffer.name == kBalanceSeedInput;
+    const bool is_own = buffer.name == kRngInput || buffer.name == kScalarsBuffer ||
+                        buffer.name == kAverageShareBuffer || buffer.name == kBalanceSeedInput;
     if (buffer.role != Role::kInput || is_own) continue;
     const ColumnFiller* const filler = FillerOf(buffer.name);
     TEMPER_CHECK(filler != nullptr && filler->column.dtype == buffer.type.dtype)

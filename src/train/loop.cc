@@ -190,11 +190,22 @@ void TrainingLoop::WarnOfDivergence() const {
                   progress_.step, progress_.divergence.Describe(progress_.step), *p_.config.optimizer.learning_rate));
 }
 
-Status TrainingLoop::Evaluate() {
+Result<EvaluationReport> TrainingLoop::RunEvaluator() {
   EvaluationProgress shown(p_.display);
+  const auto run = [&] {
+    return p_.evaluator->Run([this] { return Asked(); }, [&](int64_t done, int64_t rows) { shown.Update(done, rows); });
+  };
+  if (!p_.exchange_averages) return run();
+  TEMPER_RETURN_IF_ERROR(p_.saver.WaitUntilRead());
+  TEMPER_RETURN_IF_ERROR(p_.exchange_averages());
+  Result<EvaluationReport> evaluated = run();
+  TEMPER_RETURN_IF_ERROR(p_.exchange_averages());
+  return evaluated;
+}
+
+Status TrainingLoop::Evaluate() {
   const double begin = Now();
-  const Result<EvaluationReport> evaluated =
-      p_.evaluator->Run([this] { return Asked(); }, [&](int64_t done, int64_t rows) { shown.Update(done, rows); });
+  const Result<EvaluationReport> evaluated = RunEvaluator();
   if (evaluated.status().code() == StatusCode::kInterrupted) return OkStatus();
   TEMPER_RETURN_IF_ERROR(evaluated.status());
   const EvaluationReport& report = *evaluated;

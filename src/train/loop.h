@@ -86,6 +86,9 @@ class TrainingLoop {
     std::function<bool()> stops;       // asked between steps, and within an evaluation; empty: never
     bool stop_is_told = false;         // whoever asked knows that the step is finished and saved first
     LoopEvents* events = nullptr;
+    // Exchanges weights and their averages, around each evaluation (ExchangeAverages); empty: the weights are
+    // evaluated.
+    std::function<Status()> exchange_averages;
   };
 
   TrainingLoop(const Parts& parts, RunProgress start)
@@ -99,6 +102,7 @@ class TrainingLoop {
   Status Log(const StepReport& report, bool due);
   void WarnOfDivergence() const;
   Status Evaluate();
+  Result<EvaluationReport> RunEvaluator();
   Status Save();
   bool Asked() const { return p_.stops && p_.stops(); }
   bool last() const { return progress_.step == p_.total_steps; }

@@ -133,6 +133,7 @@ Trainer::Trainer(Executor& executor, const TokenStore& store, std::span<const in
   for (const ShorterRowsExecutor& one : spec.shorter) add_way(one.row, *one.executor);
   const Program& program = executor.program();
   scalars_ = program.FindBuffer(kScalarsBuffer);
+  if (spec.update.averages()) share_ = program.FindBuffer(kAverageShareBuffer);
   clip_ = program.FindBuffer(kClipBuffer);
 }
 
@@ -178,6 +179,10 @@ Result<StepReport> Trainer::Step(const Executor::BeforeUpdate& before_update) {
   spec_.update.FillScalars(report.step, scalars);
   scalars[kScalarTokenCount] = DivisorOf(*spec_.objective, counts[1], counts[2]);
   TEMPER_RETURN_IF_ERROR(executor_.Write(scalars_, std::as_bytes(std::span(scalars))));
+  if (share_ >= 0) {
+    const double share = spec_.update.AverageShare(report.step);
+    TEMPER_RETURN_IF_ERROR(executor_.Write(share_, std::as_bytes(std::span(&share, 1))));
+  }
   experts_.Seed(scalars[kScalarTokenCount], (batch.rows + RowsOfAll() - 1) / RowsOfAll());
 
   if (std::all_of(way_.begin(), way_.end(), [&](size_t way) { return way == way_.front(); })) {

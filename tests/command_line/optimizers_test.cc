@@ -43,9 +43,10 @@ class Optimizers : public Workplace {
   }
 };
 
-// tests/parity/make_optimizer_goldens.py: 20 steps of bitsandbytes' AdamW8bit and of torch's Muon on all rows at once,
-// in full and of an adapter: losses, norms, and how far every tensor moves.
-TEST_F(Optimizers, StepsAreThoseOfBitsandbytesAndTorch) {
+// tests/parity/make_optimizer_goldens.py: 20 steps of bitsandbytes' AdamW8bit, of torch's Muon and of transformers'
+// Adafactor on all rows at once, in full and of an adapter: losses, norms, and how far every tensor moves; with torch's
+// moving average of weights: how far the average does.
+TEST_F(Optimizers, StepsAreThoseOfBitsandbytesTorchAndTransformers) {
   const Json golden = Json::parse(temper::Slurp(kGoldens + "/optimizers.json"));
   std::string rows;
   for (const Json& row : golden["rows"]) rows += Json{{"text", row}}.dump() + "\n";
@@ -66,6 +67,12 @@ TEST_F(Optimizers, StepsAreThoseOfBitsandbytesAndTorch) {
       run = With(run, {"--method", "full"});
     }
     if (wanted.value("match_rms_adamw", false)) run = With(run, {"--muon_match_rms_adamw", "true"});
+    if (wanted.value("scale_parameter", false)) run = With(run, {"--adafactor_scale_parameter", "true"});
+    const bool averages = wanted.contains("ema_decay");
+    if (averages) {
+      run = With(run, {"--ema_decay", wanted["ema_decay"].dump()});
+      if (!lora) after = "out/checkpoint-20/state-00000-of-00001.safetensors";
+    }
     const Ended ended = Temper(run);
     ASSERT_EQ(ended.code, 0) << ended.err;
     const std::vector<Json> steps = Lines(Slurp("out/metrics.jsonl"));
@@ -84,8 +91,9 @@ TEST_F(Optimizers, StepsAreThoseOfBitsandbytesAndTorch) {
     }
     const Tensors old = Read(before), made = Read(Path(after));
     for (const auto& [tensor, change] : wanted["change"].items()) {
-      ASSERT_TRUE(made.contains(tensor)) << tensor;
-      const Change own = ChangeOf(Floats(old.at(tensor)), Floats(made.at(tensor)));
+      const std::string name = averages && !lora ? "ema:" + tensor : tensor;
+      ASSERT_TRUE(made.contains(name)) << name;
+      const Change own = ChangeOf(Floats(old.at(tensor)), Floats(made.at(name)));
       const double l2 = change["l2"].get<double>();
       EXPECT_NEAR(own.l2, l2, (rounds ? 50 : 10) * allowed * l2) << tensor;
     }
@@ -113,6 +121,84 @@ TEST_F(Optimizers, StatesOf8BitsTakeTheirBytesInPlanAndCheckpoint) {
   EXPECT_EQ(blocks, 2 * 5 * (2 * 160 * 160 + 2 * 32 * 160 + 3 * 448 * 160) / 256 * 260);
   EXPECT_EQ(states, blocks + 2 * 4 * (2048 * 160 + (2 * 5 + 1) * 160));
   EXPECT_NE(run.err.find(fmt::format("optimizer {}", ToString(Bytes{states}))), std::string::npos) << run.err;
+}
+
+// Four bytes for each row and column of a matrix and each element of a norm; with an average four for each element.
+TEST_F(Optimizers, AdafactorsStatesAndAnAverageTakeTheirBytesInPlanAndCheckpoint) {
+  for (const bool averages : {false, true}) {
+    Arguments line = Steps({"--method", "full", "--optimizer", "adafactor", "--max_steps", "2", "--save_steps", "1"});
+    if (averages) line = With(line, {"--ema_decay", "0.9"});
+    const Ended run = Temper(line);
+    ASSERT_EQ(run.code, 0) << run.err;
+    int64_t states = 0;
+    const std::string saved = Path("out/checkpoint-1");
+    for (const auto& [name, tensor] : Read(saved + "/state-00000-of-00001.safetensors")) {
+      states += static_cast<int64_t>(tensor.second.size());
+    }
+    // Of each of 5 layers: q and o 160 x 160, k and v 32 x 160, three of 448 x 160.
+    const int64_t of_layer = 2 * (160 + 160) + 2 * (32 + 160) + 3 * (448 + 160) + 2 * 160;
+    const int64_t elements = 2048 * 160 + 160 + 5 * (2 * 160 * 160 + 2 * 32 * 160 + 3 * 448 * 160 + 2 * 160);
+    EXPECT_EQ(states, 4 * (2048 + 160 + 160 + 5 * of_layer) + (averages ? 4 * elements : 0));
+    EXPECT_NE(run.err.find(fmt::format("optimizer {}", ToString(Bytes{states}))), std::string::npos) << run.err;
+  }
+}
+
+// The result of a full run, in the type of config.json, and of an adapter is the average that the last checkpoint
+// holds, on a mesh that of one rank; the checkpoint is of the weights.
+TEST_F(Optimizers, TheResultIsTheAverageOnAnyMesh) {
+  for (const bool lora : {true, false}) {
+    SCOPED_TRACE(lora ? "lora" : "full");
+    const std::string file = lora ? "adapter_model.safetensors" : "model.safetensors";
+    const auto steps = [&](const std::string& out, const Arguments& mesh) {
+      Arguments run = Steps({"--ema_decay", "0.5", "--max_steps", "4", "--max_seq_len", "48", "--learning_rate", "1e-3",
+                             "--output_dir", out, "--per_device_train_batch_size", "1"});
+      if (!lora) run = With(run, {"--method", "full"});
+      const Ended ended = Temper(With(run, mesh));
+      ASSERT_EQ(ended.code, 0) << ended.err;
+      EXPECT_NE(ended.err.find("holds the moving average (ema_decay 0.5)"), std::string::npos) << ended.err;
+    };
+    const std::string one = lora ? "one_lora" : "one_full";
+    steps(one, {"--gradient_accumulation_steps", "2"});
+    const Tensors result = Read(Path(one + "/" + file));
+    const std::string last = Path(one + "/checkpoint-4/");
+    const Tensors weights = Read(last + file), states = Read(last + "state-00000-of-00001.safetensors");
+    EXPECT_EQ(result.size(), weights.size());
+    for (const auto& [name, tensor] : result) {
+      const std::vector<float> given = Floats(tensor), average = Floats(states.at("ema:" + name));
+      ASSERT_EQ(given.size(), average.size()) << name;
+      for (size_t i = 0; i < given.size(); ++i) {
+        ASSERT_NEAR(given[i], average[i], lora ? 0 : 0x1p-8 * std::fabs(average[i])) << name;
+      }
+      EXPECT_GT(ChangeOf(Floats(weights.at(name)), average).l2, 0) << name;
+    }
+    for (const char* mesh : {"fsdp=2", "tp=2", "pp=2"}) {
+      SCOPED_TRACE(mesh);
+      const std::string two = one + mesh;
+      const bool splits_rows = std::string_view(mesh) == "fsdp=2";
+      steps(two, {"--nprocs", "2", "--mesh", mesh, "--gradient_accumulation_steps", splits_rows ? "1" : "2"});
+      for (const auto& [name, tensor] : Read(Path(two + "/" + file))) {
+        const std::vector<float> expected = Floats(result.at(name)), got = Floats(tensor);
+        const Change all = ChangeOf(std::vector<float>(got.size()), expected), off = ChangeOf(expected, got);
+        // AdamW makes the roundings of a gradient near 0 steps of the learning rate.
+        EXPECT_LE(off.l2, 5e-3 * all.l2) << name;
+      }
+    }
+  }
+}
+
+// A file for no average: an option in vain is refused.
+TEST_F(Optimizers, AnEvaluatedAverageNeedsOneAndSomethingToEvaluate) {
+  for (const auto& [options, wanted] :
+       {std::pair{Arguments{"--ema_eval", "true", "--eval_fraction", "0.2"},
+                  "ema_eval evaluates the average of ema_decay, which is 0: set it, say to 0.999, or remove ema_eval"},
+        {Arguments{"--ema_eval", "true", "--ema_decay", "0.9"},
+         "ema_eval chooses what is evaluated: add eval_data or eval_fraction"},
+        {Arguments{"--ema_decay", "1"}, "ema_decay"},
+        {Arguments{"--optimizer", "adafactor", "--adafactor_decay_rate", "0.8"}, "adafactor_decay_rate"}}) {
+    const Ended ended = Temper(Steps(options));
+    EXPECT_NE(ended.code, 0);
+    EXPECT_NE(ended.err.find(wanted), std::string::npos) << ended.err;
+  }
 }
 
 // The blocks of a mesh are those of one rank: what two ranks have saved, one goes on with, and the other way round.
@@ -144,6 +230,8 @@ TEST_F(Optimizers, AMeshThatCutsWhatIsToStayWholeIsRefusedByName) {
   for (const auto& [optimizer, mesh, ranks, wanted] :
        {std::tuple{"muon", "fsdp=2", "2",
                    "optimizer muon works on whole matrices, and mesh fsdp=2 splits model.layers."},
+        {"adafactor", "fsdp=2", "2", "optimizer adafactor works on whole "},
+        {"adafactor", "tp=2", "2", "optimizer adafactor works on whole "},
         {"adamw_8bit", "fsdp=8", "8",
          "optimizer adamw_8bit keeps states in blocks of 256 elements, which have to be whole, and mesh fsdp=8 splits "
          "model.layers.0.self_attn.q_proj.weight over fsdp: keep it whole"}}) {

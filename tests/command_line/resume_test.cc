@@ -89,6 +89,18 @@ TEST_F(Resume, MuonStoppedEndsWithTheSameBytes) {
                      "step 13/50", {{SIGTERM, 75}});
 }
 
+TEST_F(Resume, AdafactorStoppedEndsWithTheSameBytes) {
+  StoppedEndsAsWhole(
+      {"--method", "full", "--optimizer", "adafactor", "--learning_rate", "1e-3", "--weight_decay", "0.1"},
+      "step 13/50", {{SIGTERM, 75}});
+}
+
+// Evaluations exchange weights and averages, also of bf16 weights and while a checkpoint is written.
+TEST_F(Resume, WithAnAverageThatIsEvaluatedStoppedEndsWithTheSameBytes) {
+  StoppedEndsAsWhole({"--dtype", "bf16", "--ema_decay", "0.9", "--ema_eval", "true", "--eval_steps", "4"}, "step 25/50",
+                     {{SIGTERM, 75}});
+}
+
 TEST_F(Resume, SgdStoppedEndsWithTheSameBytes) {
   StoppedEndsAsWhole({"--method", "full", "--optimizer", "sgd", "--learning_rate", "0.1", "--memory.optimizer", "disk",
                       "--memory.disk", "spill"},

@@ -68,6 +68,7 @@ TEST(EmptyOperands, OfTheUpdate) {
         lion.attributes.Set("weight", weight);
         if (weight) lion.attributes.Set("dtype", std::string(ToString(dtype)));
         ExpectConforms(lion, Exact);
+        ExpectConforms({Op::kAverage, {master, master, clip, Tensor::Of({DType::kF64, {1}}, {0.1})}, {}}, Exact);
         const Tensor blocks = Of(DType::kU8, DynamicBlocksOf(shape).shape);
         OpCase adamw_8bit{
             Op::kAdamw8bit, {master, master, blocks, blocks, clip, Scalars()}, UpdateSettings(Op::kAdamw8bit)};
@@ -75,7 +76,15 @@ TEST(EmptyOperands, OfTheUpdate) {
         adamw_8bit.attributes.Set("weight", weight);
         if (weight) adamw_8bit.attributes.Set("dtype", std::string(ToString(dtype)));
         ExpectConforms(adamw_8bit, Exact);
-        if (shape.rank() < 2) continue;
+        if (shape.rank() < 2) {
+          OpCase adafactor{Op::kAdafactor, {master, master, master, clip, Scalars()}, UpdateSettings(Op::kAdafactor)};
+          adafactor.attributes.Set("vector", int64_t{1});
+          adafactor.attributes.Set("weight_decay", 0.1);
+          adafactor.attributes.Set("weight", weight);
+          if (weight) adafactor.attributes.Set("dtype", std::string(ToString(dtype)));
+          ExpectConforms(adafactor, Exact);
+          continue;
+        }
         OpCase muon{Op::kMuon, {master, master, master, clip, Scalars()}, UpdateSettings(Op::kMuon)};
         muon.attributes.Set("weight_decay", 0.1);
         muon.attributes.Set("weight", weight);

@@ -7,6 +7,8 @@ import ctypes
 import torch
 import torch.nn.functional as F
 from lion_pytorch import Lion
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+from transformers import Adafactor
 from transformers.activations import ReLUSquaredActivation, XIELUActivation
 from transformers.trainer_pt_utils import LabelSmoother
 from transformers.models.deepseek_v3 import DeepseekV3Config
@@ -390,5 +392,31 @@ for name, shape, adjust, nesterov in (("MuonWide", (3, 5), None, True), ("MuonTa
         optimizer.step()
         values += [p.data.clone(), optimizer.state[p]["momentum_buffer"].clone()]
     show(name, torch.stack(values))
+
+# transformers' Adafactor as its Trainer makes it: w and the states after each of two steps of a matrix, of two matrices
+# in one tensor whose learning rate its scale multiplies, and of a vector.
+for name, shape, scale in (("AdafactorMatrix", (3, 5), False), ("AdafactorStack", (2, 3, 2), True), ("AdafactorVector", (7,), False)):
+    i = torch.arange(torch.Size(shape).numel())
+    p = torch.nn.Parameter(((i * 7 % 13 - 6) / 8).reshape(shape))
+    optimizer = Adafactor([p], lr=1e-2, weight_decay=0.1, scale_parameter=scale, relative_step=False)
+    values = []
+    for step in range(2):
+        p.grad = (((i + step) * 5 % 11 - 5) / 16).reshape(shape)
+        optimizer.step()
+        state = optimizer.state[p]
+        values += [x.clone().flatten() for x in (p.data, *(state[k] for k in ("exp_avg_sq_row", "exp_avg_sq_col", "exp_avg_sq")
+                                                          if k in state))]
+    show(name, torch.cat(values))
+
+# torch's moving average of weights after each of three steps, with a decay above and one below 0.5.
+for name, decay in (("AverageSlow", 0.9), ("AverageFast", 0.3)):
+    module = torch.nn.Linear(4, 1, bias=False)
+    average = AveragedModel(module, multi_avg_fn=get_ema_multi_avg_fn(decay))
+    values = []
+    for step in range(3):
+        module.weight.data = wave(70 + step, 1, 4).detach()
+        average.update_parameters(module)
+        values.append(average.module.weight.detach().clone())
+    show(name, torch.cat(values))
 
 print("// clang-format on\n\n}  // namespace temper::goldens")

@@ -117,12 +117,12 @@ TEST(Update, AGroupsRateIsThatOfAStepSoMuchFaster) {
   for (const UpdateRule* rule : UpdateRules()) {
     const Op op = rule->op;
     const auto updated = [&](double rate, double factor) {
-      Attributes attributes = UpdateSettings(op);
+      Attributes attributes = rule->SettingsFor(UpdateSettings(op), f32.shape);
       attributes.Set("weight_decay", 0.1);
       if (factor != 1) attributes.Set("lr_factor", factor);
       std::vector<Tensor> in = {w, g};
-      for (const UpdateState& state : rule->states) {
-        const TensorType type = state.TypeOf(f32.shape);
+      for (const UpdateState* state : rule->StatesOf(attributes)) {
+        const TensorType type = state->TypeOf(f32.shape);
         in.push_back(type == f32 ? in.size() == 2 ? m : v : Tensor::Random(type, 1, 0));
       }
       in.push_back(clip);
@@ -350,6 +350,141 @@ TEST(Adamw8bit, IsItsTwinToTheBitOnEveryInstructionSet) {
           for (size_t k = 0; k < want.size(); ++k) {
             EXPECT_TRUE(got[k].SameBytes(want[k])) << "output " << k << " n " << n << " on " << ToString(isa);
           }
+        }
+      }
+    }
+  }
+}
+
+// A matrix, two in one tensor with scaled steps, and a vector.
+TEST(Adafactor, FollowsTransformers) {
+  struct {
+    Shape shape;
+    bool scale;
+    const double* golden;  // per step: w, then the states
+  } const cases[] = {{{3, 5}, false, goldens::kAdafactorMatrix},
+                     {{2, 3, 2}, true, goldens::kAdafactorStack},
+                     {{7}, false, goldens::kAdafactorVector}};
+  const Tensor clip = Tensor::Of({DType::kF32, {2}}, {0.5, 1});  // of gradients twice as large
+  const UpdateRule& rule = *UpdateRuleOf(Op::kAdafactor);
+  for (const auto& [shape, scale, golden] : cases) {
+    SCOPED_TRACE(shape.ToString());
+    const TensorType f32{DType::kF32, shape};
+    const double scales = scale ? 1 : 0;
+    Attributes attributes = rule.SettingsFor(UpdateSettings(Op::kAdafactor, {{"scale_parameter", scales}}), shape);
+    attributes.Set("weight_decay", 0.1);
+    Tensor w(f32), g(f32);
+    for (int64_t i = 0; i < shape.elements(); ++i) w.Set(i, static_cast<double>(i * 7 % 13 - 6) / 8);
+    std::vector<Tensor> states;
+    for (const UpdateState* state : rule.StatesOf(attributes)) {
+      states.emplace_back(state->TypeOf(shape));
+      for (int64_t i = 0; i < states.back().type().shape.elements(); ++i) states.back().Set(i, 0);
+    }
+    const double* next = golden;
+    for (int step = 1; step <= 2; ++step) {
+      for (int64_t i = 0; i < shape.elements(); ++i) {
+        g.Set(i, static_cast<double>((i + step - 1) * 5 % 11 - 5) / 8);
+      }
+      Tensor scalars = Scalars(1e-2, step, 1);
+      std::vector<double> own(kNumScalars);
+      rule.fill_scalars(attributes, step, own);
+      scalars.Set(kScalarBiasCorrection2, own[kScalarBiasCorrection2]);
+      std::vector<Tensor> in = {w, g};
+      for (const Tensor& state : states) in.push_back(state);
+      in.push_back(clip);
+      in.push_back(scalars);
+      auto out = RunOn(*MakeCpuKernels({}), {Op::kAdafactor, std::move(in), attributes}, 1);
+      w = std::move(out[0]);
+      // w rounds twice a step, and the learning rate's part of u: some ten roundings of numbers up to 4.
+      for (int64_t i = 0; i < shape.elements(); ++i) {
+        EXPECT_NEAR(w[i], *next++, step * (2 + 1e-2 * 40) * kU) << "step " << step;
+      }
+      // A mean of squares rounds each term and its sum; beta2 and the rest of it.
+      for (size_t k = 0; k < states.size(); ++k) {
+        states[k] = std::move(out[k + 1]);
+        for (int64_t i = 0; i < states[k].type().shape.elements(); ++i, ++next) {
+          EXPECT_NEAR(states[k][i], *next, step * 10 * kU * *next) << "step " << step << " state " << k;
+        }
+      }
+    }
+  }
+}
+
+TEST(Adafactor, AgreesWithItsTwin) {
+  const UpdateRule& rule = *UpdateRuleOf(Op::kAdafactor);
+  for (int weight = 0; weight < 3; ++weight) {  // none, f32, bf16
+    for (const Shape& shape :
+         {Shape{1, 7}, Shape{33, 17}, Shape{130, 40}, Shape{3, 20, 50}, Shape{5000}, Shape{2, 5000}}) {
+      const TensorType f32{DType::kF32, shape};
+      Attributes attributes =
+          rule.SettingsFor(UpdateSettings(Op::kAdafactor, {{"scale_parameter", weight == 1}}), shape);
+      attributes.Set("weight_decay", 0.1);
+      attributes.Set("weight", int64_t{weight > 0});
+      if (weight > 0) attributes.Set("dtype", weight == 1 ? "f32" : "bf16");
+      OpCase update{Op::kAdafactor, {Tensor::Random(f32, 1), Tensor::Random(f32, 2, 50)}, attributes};
+      for (const UpdateState* state : rule.StatesOf(attributes)) {
+        Tensor& t = update.inputs.emplace_back(Tensor::Random(state->TypeOf(shape), 3, 0.1));
+        for (int64_t i = 0; i < t.type().shape.elements(); ++i) t.Set(i, std::fabs(t[i]));
+      }
+      update.inputs.push_back(Tensor::Of({DType::kF32, {2}}, {1.0 / 37, 5}));
+      Tensor scalars = Scalars(1e-2, 11, 37);
+      scalars.Set(kScalarBiasCorrection2, 0.15);
+      update.inputs.push_back(scalars);
+      const auto want = RunOn(ReferenceKernels(), update, 1);
+      for (const Isa isa : RunnableIsas()) {
+        SCOPED_TRACE(shape.ToString() + " on " + std::string(ToString(isa)));
+        const auto got = RunOn(*MakeCpuKernels({.threads = 3, .isa = isa}), update, 3);
+        const auto alone = RunOn(*MakeCpuKernels({.threads = 3, .isa = isa}), update, 1);
+        for (size_t k = 0; k < got.size(); ++k) {
+          EXPECT_TRUE(alone[k].SameBytes(got[k])) << "on one thread: output " << k;
+          const bool is_weight = k == 0 || (weight > 0 && k + 1 == got.size());
+          for (int64_t i = 0; i < got[k].type().shape.elements(); ++i) {
+            // Sums of squares over at most 16 rows are f32, all others double. Of w, which rounds twice: the rate's
+            // part of a step, whose factors have half of a mean's error each, and which is at most clip_threshold times
+            // the root of the number of elements.
+            const double place = is_weight && k > 0 && weight == 2 ? 0x1p-7 * std::fabs(want[k][i]) : 0;
+            const double size = is_weight ? 4 + 1e-2 * 30 * std::sqrt(static_cast<double>(shape.elements()))
+                                          : 20 * std::fabs(want[k][i]);
+            EXPECT_NEAR(got[k][i], want[k][i], size * kU + place) << "output " << k;
+          }
+        }
+      }
+    }
+  }
+}
+
+// torch.lerp's two formulas, by shares above and below a half.
+TEST(Average, FollowsTorchsMovingAverage) {
+  const TensorType f32{DType::kF32, {4}};
+  const Tensor clip = Tensor::Of({DType::kF32, {2}}, {0.5, 1});
+  for (const auto& [decay, golden] : {std::pair{0.9, goldens::kAverageSlow}, {0.3, goldens::kAverageFast}}) {
+    Tensor average = Tensor::Of(f32, {0, 0, 0, 0});
+    for (int step = 0; step < 3; ++step) {
+      Tensor w(f32);
+      for (int i = 0; i < 4; ++i) w.Set(i, 2 * std::sin(70 + step + 0.7 * i));
+      const Tensor share = Tensor::Of({DType::kF64, {1}}, {step == 0 ? 1 : 1 - decay});
+      average = std::move(RunOn(*MakeCpuKernels({}), {Op::kAverage, {average, w, clip, share}, {}}, 1)[0]);
+      for (int i = 0; i < 4; ++i) {
+        EXPECT_NEAR(average[i], golden[4 * step + i], (step + 1) * 8 * kU) << decay << " step " << step;
+      }
+    }
+  }
+}
+
+TEST(Average, IsItsTwinToTheBitOnEveryInstructionSet) {
+  for (const double share : {0.001, 0.75, 1.0}) {
+    for (const int64_t n : kCounts) {
+      const TensorType f32{DType::kF32, {n}};
+      const OpCase average{Op::kAverage,
+                           {Tensor::Random(f32, 1), Tensor::Random(f32, 2),
+                            Tensor::Of({DType::kF32, {2}}, {1.0 / 37, 5}), Tensor::Of({DType::kF64, {1}}, {share})},
+                           {}};
+      const auto want = RunOn(ReferenceKernels(), average, 1);
+      if (share == 1) EXPECT_TRUE(want[0].SameBytes(average.inputs[1])) << "the weight itself";
+      for (const Isa isa : RunnableIsas()) {
+        for (const int threads : {1, 3}) {
+          const auto got = RunOn(*MakeCpuKernels({.threads = 3, .isa = isa}), average, threads);
+          EXPECT_TRUE(got[0].SameBytes(want[0])) << "n " << n << " on " << ToString(isa);
         }
       }
     }

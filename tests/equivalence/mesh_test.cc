@@ -526,7 +526,7 @@ TEST(Mesh, OtherOptimizersHaveTheLossesOfOneRank) {
 }
 
 // States in blocks are cut between them, so that the blocks are those of one rank; with columns of 512 also over tp.
-// Muon's matrices stay whole. Both leave values to AdamW.
+// Muon's matrices and all values of Adafactor stay whole. The first two leave values to AdamW.
 TEST(Mesh, OptimizersThatWorkOnBlocksOrMatricesHaveTheLossesOfOneRank) {
   const Attributes of_adam = UpdateSettings(Op::kAdamw8bit, {{"eps", 1e-5}});
   struct {
@@ -540,7 +540,10 @@ TEST(Mesh, OptimizersThatWorkOnBlocksOrMatricesHaveTheLossesOfOneRank) {
                      {Op::kAdamw8bit, of_adam, MeshOf({{Axis::kDp, 2}, {Axis::kFsdp, 2}})},
                      {Op::kAdamw8bit, of_adam, MeshOf({{Axis::kTp, 2}}), 512, 1},
                      {Op::kMuon, UpdateSettings(Op::kMuon), MeshOf({{Axis::kDp, 2}})},
-                     {Op::kMuon, UpdateSettings(Op::kMuon), MeshOf({{Axis::kPp, 2}})}};
+                     {Op::kMuon, UpdateSettings(Op::kMuon), MeshOf({{Axis::kPp, 2}})},
+                     {Op::kAdafactor, UpdateSettings(Op::kAdafactor), MeshOf({{Axis::kDp, 2}})},
+                     {Op::kAdafactor, UpdateSettings(Op::kAdafactor), MeshOf({{Axis::kPp, 2}})},
+                     {Op::kAdafactor, UpdateSettings(Op::kAdafactor), MeshOf({{Axis::kCp, 2}})}};
   for (const auto& [op, settings, mesh, hidden, blocks] : cases) {
     SCOPED_TRACE(fmt::format("{}, {}", ToString(op), mesh.mesh.ToString()));
     RunSpec spec{.config = LlamaConfigText(true, hidden, blocks),

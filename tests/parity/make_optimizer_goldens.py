@@ -6,7 +6,8 @@
 
 Each case is 20 steps on all rows at once, in f32 on one thread, in full or of an adapter whose A and B are made of waves:
 bitsandbytes' AdamW8bit as transformers' Trainer uses it (tables of embeddings in 32 bits), and torch.optim.Muon on the
-matrices of blocks with AdamW for all else. bitsandbytes runs without its native library, whose codes are not those of
+matrices of blocks with AdamW for all else; transformers' Adafactor as its Trainer makes it; torch's moving average of
+weights (`ema_decay`), whose change is then given in place of the weights'. bitsandbytes runs without its native library, whose codes are not those of
 the nearest numbers but of the nearest of 65,536 steps (--compare says how far its losses are from these).
 torch.optim.Muon iterates in bf16, by default; `muon` has its iteration in f32, `muon_bf16` as it is.
 tests/command_line/optimizers_test.cc repeats the cases.
@@ -40,6 +41,12 @@ CASES = {
     "muon_full": {"optimizer": "muon", "learning_rate": 1e-3, "weight_decay": 0.1},
     "muon_lora": {"optimizer": "muon", "learning_rate": 1e-2, "weight_decay": 0.0, "lora": True,
                   "match_rms_adamw": True},
+    "adafactor_full": {"optimizer": "adafactor", "learning_rate": 1e-4, "weight_decay": 0.1},
+    "adafactor_lora": {"optimizer": "adafactor", "learning_rate": 2e-2, "weight_decay": 0.0, "lora": True,
+                       "scale_parameter": True},
+    "average_full": {"optimizer": "adamw", "learning_rate": 1e-4, "weight_decay": 0.1, "ema_decay": 0.9},
+    "average_lora": {"optimizer": "adafactor", "learning_rate": 1e-3, "weight_decay": 0.0, "lora": True,
+                     "ema_decay": 0.8},
     "muon_bf16_full": {"optimizer": "muon", "learning_rate": 1e-3, "weight_decay": 0.1, "bf16": True},
 }
 
@@ -100,6 +107,11 @@ def optimizers_of(model, case):
             if isinstance(module, torch.nn.Embedding):
                 manager.register_module_override(module, "weight", {"optim_bits": 32})
         return [optimizer]
+    if case["optimizer"] == "adafactor":
+        return [transformers.Adafactor(groups(named), lr=rate, relative_step=False,
+                                       scale_parameter=case.get("scale_parameter", False))]
+    if case["optimizer"] == "adamw":
+        return [torch.optim.AdamW(groups(named), lr=rate, betas=(0.9, 0.999), eps=1e-8, foreach=False)]
     torch.optim._muon._zeropower_via_newtonschulz = IN_BF16 if case.get("bf16") else orthogonal
     takes = [(n, p) for n, p in named if ".layers." in n and p.ndim == 2]
     others = [(n, p) for n, p in named if all(p is not q for _, q in takes)]
@@ -119,6 +131,10 @@ def run(case):
     trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
     before = {n: p.detach().clone() for n, p in trained.items()}
     count = sum(len(ids) - 1 for ids in texts)
+    average = None
+    if "ema_decay" in case:
+        multi_avg_fn = torch.optim.swa_utils.get_ema_multi_avg_fn(case["ema_decay"])
+        average = torch.optim.swa_utils.AveragedModel(model, multi_avg_fn=multi_avg_fn)
     steps = []
     for _ in range(STEPS):
         total = 0.0
@@ -132,9 +148,13 @@ def run(case):
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
+        if average is not None:
+            average.update_parameters(model)
         steps.append({"loss": total / count, "grad_norm": norm})
     change = {}
+    averaged = {} if average is None else dict(average.module.named_parameters())
     for name, p in trained.items():
+        p = averaged.get(name, p)
         d = (p.detach() - before[name]).double()
         change[name.replace(".default", "")] = {"l2": d.norm().item(), "sum": d.sum().item(), "shape": list(d.shape)}
     states = {}

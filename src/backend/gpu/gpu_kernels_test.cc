@@ -63,6 +63,8 @@ TEST(GpuKernels, LackNoOpButThoseNamedHere) {
                                 Op::kSsdBackward,
                                 Op::kUnpairedPreference,
                                 Op::kMuon,
+                                Op::kAdafactor,
+                                Op::kAverage,
                                 Op::kRowSquares,
                                 Op::kScaleColumns,
                                 Op::kScaleColumnsBackward};

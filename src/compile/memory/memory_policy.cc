@@ -101,7 +101,8 @@ int64_t Trained(const StepUses& uses) {
   int64_t trained = 0;
   for (const GraphUse& use : uses.graphs) {
     for (const Node& node : use.of.graph->nodes()) {
-      if (UpdateRuleOf(node.op) != nullptr) trained += use.of.graph->value(node.inputs[0]).type.shape.elements();
+      const UpdateRule* const rule = UpdateRuleOf(node.op);
+      if (rule != nullptr && !rule->averages) trained += use.of.graph->value(node.inputs[0]).type.shape.elements();
     }
   }
   return trained;

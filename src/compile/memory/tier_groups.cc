@@ -101,8 +101,12 @@ class GroupFinder {
         // If the states are not on the device, the gradient moves to them and the weight comes back. Without states,
         // the weight itself is there.
         Bytes& moved = GroupOf(group_of, home)->moved;
-        moved += graph.value(node.inputs[UpdateOperands::kGradient]).type.bytes();
-        if (HasStates(graph, home)) moved += graph.value(node.outputs.back()).type.bytes();
+        // An average stays where it is, with the master; a weight that is its own master moves to it.
+        const TierGroup* const of_gradient = GroupOf(group_of, node.inputs[UpdateOperands::kGradient]);
+        if (!rule->averages || of_gradient != GroupOf(group_of, home)) {
+          moved += graph.value(node.inputs[UpdateOperands::kGradient]).type.bytes();
+        }
+        if (HasStates(graph, home) && !rule->averages) moved += graph.value(node.outputs.back()).type.bytes();
         if (rule->elementwise()) of_element = ReplacedPerElement(graph, node);
       }
       for (const auto* list : {&node.inputs, &node.outputs}) {
@@ -110,7 +114,11 @@ class GroupFinder {
           TierGroup* const group = GroupOf(group_of, id);
           if (group == nullptr) continue;
           group->updated |= updates || node.op == Op::kSumSquares;
-          if (of_element) group->of_element = of_element;
+          group->whole |= updates && !of_element;
+          if (group->whole) group->of_element.reset();
+          if (of_element && !group->whole) {
+            group->of_element = std::max(group->of_element.value_or(Bytes{}), *of_element);
+          }
           if (!updates) group->moved += graph.value(graph.Root(id)).type.bytes() * times;
         }
       }
@@ -132,7 +140,8 @@ class GroupFinder {
           if (from[use] == ends[use]) from[use] = list == &node.inputs ? 0 : i;
         }
       }
-      if (UpdateRuleOf(node.op) == nullptr) continue;
+      const UpdateRule* const rule = UpdateRuleOf(node.op);
+      if (rule == nullptr || rule->averages) continue;
       const ValueId home = node.inputs[UpdateOperands(node).home()];
       // A weight without states is on the device for its other uses.
       if (!HasStates(graph, home)) continue;

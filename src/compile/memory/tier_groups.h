@@ -44,6 +44,7 @@ struct TierGroup {
   Bytes moved;  // per step, if it does not live on the device
   // For groups that are updated in parts if they live on the disk: bytes per element of the replaced values.
   std::optional<Bytes> of_element = {};
+  bool whole = false;  // one of its updates works on all of it
   // For a gradient that exists only from the node on that creates it (ResidencySpec::gradients_last): per use, that
   // node, or the number of nodes if there is none.
   std::vector<size_t> from = {};

@@ -32,9 +32,11 @@ Bytes BytesOfUpdate(const Value& value, const UpdateSpec& update) {
   const Shape& shape = value.type.shape;
   Bytes bytes = F32BytesOf(shape) * (value.type.dtype == DType::kF32 ? 1 : 2);
   const UpdateGroup group = update.Of(value);
-  for (const UpdateState* state : update.RuleOf(group).StatesOf(update.SettingsOf(group))) {
+  const UpdateRule& rule = update.RuleOf(group);
+  for (const UpdateState* state : rule.StatesOf(rule.SettingsFor(update.SettingsOf(group), shape))) {
     bytes += state->TypeOf(shape).bytes();
   }
+  if (update.averages()) bytes += F32BytesOf(shape);
   return bytes;
 }
 

@@ -56,7 +56,8 @@ UpdateSpec UpdateSpecOf(const RunConfig::Optimizer& o) {
           .settings = o.settings.Of(*o.rule),
           .settings_of_others = others == nullptr ? Attributes() : o.settings.Of(*others),
           .weight_decay = o.weight_decay,
-          .max_norm = o.max_grad_norm};
+          .max_norm = o.max_grad_norm,
+          .ema_decay = o.ema_decay};
 }
 
 DType ComputeDType(const RunConfig& config) {

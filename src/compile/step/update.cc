@@ -6,7 +6,6 @@
 #include "graph/builder.h"
 #include "graph/named_ops.h"
 #include "program/buffer_names.h"
-#include "tensor/dynamic_blocks.h"
 
 namespace temper {
 namespace {
@@ -21,6 +20,7 @@ class UpdateBuilder {
 
   Graph Run() {
     scalars_ = build_.Source(kScalarsBuffer, {DType::kF64, {kNumScalars}}, Role::kInput);
+    if (spec_.averages()) share_ = build_.Source(kAverageShareBuffer, {DType::kF64, {1}}, Role::kInput);
     AddGradients();
     AddUpBetweenStages();
     if (spec_.max_norm > 0) {
@@ -144,14 +144,19 @@ class UpdateBuilder {
     return build_.Add(Op::kAllReduce, terms, {{"axes", axes.ToString()}, {"ranks", int64_t{mesh_.size(axes)}}}, name);
   }
 
-  ValueId State(const std::string& name, const TensorType& type, const Value& weight) {
-    const ValueId id = build_.Source(name, type, Role::kOptimizerState);
+  ValueId State(const UpdateState& state, const Value& weight) {
+    const ValueId id = build_.Source(state.NameOf(weight.name), state.TypeOf(weight.type.shape), Role::kOptimizerState);
     graph_.value(id).shard = weight.shard;
-    if (weight.shard && type.shape != weight.type.shape) {
+    if (weight.shard && state.of != UpdateState::Of::kElement) {
       const Shape &whole = weight.shard->global, &begin = weight.shard->begin;
-      graph_.value(id).shard->global = DynamicBlocksOf(whole).shape;
-      graph_.value(id).shard->begin = BeginOfBlocks(whole, begin);
+      graph_.value(id).shard->global = state.TypeOf(whole).shape;
+      graph_.value(id).shard->begin = state.BeginOf(whole, begin);
     }
+    return id;
+  }
+  ValueId Master(const Value& weight) {
+    const ValueId id = build_.Source(MasterName(weight.name), {DType::kF32, weight.type.shape}, Role::kOptimizerState);
+    graph_.value(id).shard = weight.shard;
     return id;
   }
 
@@ -165,14 +170,12 @@ class UpdateBuilder {
     graph_.value(own).update_group = weight.update_group;
     graph_.value(own).shard = weight.shard;
     const Shape& shape = weight.type.shape;
-    const ValueId master = has_master ? State(MasterName(weight.name), {DType::kF32, shape}, weight) : own;
+    const ValueId master = has_master ? Master(weight) : own;
     std::vector<ValueId> inputs = {master, t.gradient};
     const UpdateGroup group = spec_.Of(weight);
     const UpdateRule& rule = spec_.RuleOf(group);
-    Attributes attributes = spec_.SettingsOf(group);
-    for (const UpdateState* state : rule.StatesOf(attributes)) {
-      inputs.push_back(State(state->NameOf(weight.name), state->TypeOf(shape), weight));
-    }
+    Attributes attributes = rule.SettingsFor(spec_.SettingsOf(group), shape);
+    for (const UpdateState* state : rule.StatesOf(attributes)) inputs.push_back(State(*state, weight));
     inputs.insert(inputs.end(), {clip, scalars_});
     attributes.Set("weight_decay", weight.decays ? group.weight_decay : 0.0);
     if (group.lr_factor != 1) attributes.Set("lr_factor", group.lr_factor);
@@ -184,6 +187,14 @@ class UpdateBuilder {
       graph_.value(outputs[k]).updates = inputs[UpdateOperands::Replaced(k)];
     }
     if (has_master) graph_.value(outputs.back()).updates = own;
+    if (spec_.averages()) Average(weight, outputs[0], clip);
+  }
+
+  // Of the f32 weight that the step has just made.
+  void Average(const Value& weight, ValueId updated, ValueId clip) {
+    const ValueId average = State(kAverageState, weight);
+    const ValueId next = build_.Add(Op::kAverage, {average, updated, clip, share_}, {}, "averaged:" + weight.name)[0];
+    graph_.value(next).updates = average;
   }
 
   const Graph& forward_;
@@ -192,7 +203,7 @@ class UpdateBuilder {
   const UpdateStage& stage_;
   Graph graph_;
   GraphBuilder build_;
-  ValueId scalars_ = kNoValue;
+  ValueId scalars_ = kNoValue, share_ = kNoValue;
   std::vector<Trainable> trainables_;
 };
 

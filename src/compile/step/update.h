@@ -20,12 +20,16 @@ struct UpdateGroup {
   friend bool operator==(const UpdateGroup&, const UpdateGroup&) = default;
 };
 
+// The new weights' share of their moving average: f64[1], written before each step where averages are kept.
+inline constexpr char kAverageShareBuffer[] = "average_share";
+
 struct UpdateSpec {
   const UpdateRule* rule = &DefaultUpdateRule();
   Attributes settings = rule->Settings();
   Attributes settings_of_others = {};  // of rule->others(), if there is one
   double weight_decay = 0;             // of values that decay (Value::decays)
   double max_norm = 1.0;               // 0: no clipping
+  double ema_decay = 0;                // of the weights' moving average; 0: none is kept
   // That of a value is groups[Value::update_group - 1]; of group 0 it takes what is above. The table is here and not in
   // the graph, because passes make graphs anew.
   std::vector<UpdateGroup> groups = {};
@@ -40,6 +44,9 @@ struct UpdateSpec {
   const Attributes& SettingsOf(const UpdateGroup& group) const {
     return group.of_the_others ? settings_of_others : settings;
   }
+  bool averages() const { return ema_decay > 0; }
+  // As in torch, the average begins as the weights after the first step.
+  double AverageShare(int64_t step) const { return step > 1 ? 1 - ema_decay : 1; }
   // Each optimizer's own entries of the step's scalars (UpdateRule::fill_scalars).
   void FillScalars(int64_t step, std::span<double> scalars) const;
 };

@@ -99,15 +99,20 @@ Result<std::string> ConfigWithTokens(const std::string& text, const std::vector<
 
 }  // namespace
 
-Result<std::vector<AddedToken>> ReadNewTokens(Env& env, const std::string& path) {
-  TEMPER_ASSIGN_OR_RETURN(std::string text, ReadTextFile(env, path, MiB(16)));
+Result<std::vector<AddedToken>> ReadNewTokens(Env& env, const std::string& given) {
+  const bool is_text = given.starts_with('[') && !env.IsFile(given);
+  const std::string path = is_text ? "add_tokens" : given;
+  std::string text = given;
+  if (!is_text) {
+    TEMPER_ASSIGN_OR_RETURN(text, ReadTextFile(env, path, MiB(16)));
+  }
   if (text.starts_with(kByteOrderMark)) text.erase(0, kByteOrderMark.size());
   std::vector<AddedToken> tokens;
   std::vector<std::string> places;
   const size_t first = text.find_first_not_of(" \t\r\n");
   // A token may begin with a bracket, but then it does not begin a JSON document.
   const auto json = first != std::string::npos && text[first] == '[' ? ParseJson(text, path) : Result<Json>(Json());
-  const bool is_list = path.ends_with(".json") || (json.ok() && json->is_array());
+  const bool is_list = is_text || path.ends_with(".json") || (json.ok() && json->is_array());
   if (is_list) {
     TEMPER_RETURN_IF_ERROR(json.status());
     if (!json->is_array()) return InvalidArgument(path + ": should be a list of tokens");

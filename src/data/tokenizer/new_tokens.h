@@ -12,10 +12,11 @@
 
 namespace temper {
 
+// `given`: a file, or the JSON list itself, which begins with a bracket.
 // A token a line, each special and not normalised; or a JSON list whose entries are such texts or objects with the keys
 // of an added token in tokenizer.json: content, special, normalized, lstrip, rstrip, single_word. They have no ids.
 // Errors name the line or the place in the list: nothing, a token twice, none at all.
-Result<std::vector<AddedToken>> ReadNewTokens(Env& env, const std::string& path);
+Result<std::vector<AddedToken>> ReadNewTokens(Env& env, const std::string& given);
 
 // Gives `tokens` their ids, which follow each other from tokenizer.vocab_size() on, as `tokenizers` does. Errors: a
 // token that the tokenizer has. `where`: of the list.

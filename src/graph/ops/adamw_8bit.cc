@@ -33,7 +33,8 @@ constexpr FlowOutput kOut[] = {{"ABCD", {Factors({0, 1, 2, 3, 4, 5})}},
                                {"ABCD", {Factors({0, 1, 2, 3, 4, 5})}, "weight"}};
 constexpr FlowRule kFlow = {.in = kIn, .out = kOut};
 
-constexpr UpdateState kStates[] = {{.name = "adam8_m", .in_blocks = true}, {.name = "adam8_v", .in_blocks = true}};
+constexpr auto kInBlocks = UpdateState::Of::kElementInBlocks;
+constexpr UpdateState kStates[] = {{.name = "adam8_m", .of = kInBlocks}, {.name = "adam8_v", .of = kInBlocks}};
 
 // bitsandbytes' min_8bit_size; transformers' Trainer keeps tables in 32 bits.
 bool Takes(const UpdatedValue& value) {

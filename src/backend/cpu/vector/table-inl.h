@@ -8,7 +8,9 @@
 #include "backend/cpu/vector/exp-inl.h"
 #include "backend/cpu/vector/elementwise-inl.h"
 #include "backend/cpu/vector/activation-inl.h"
+#include "backend/cpu/vector/adafactor-inl.h"
 #include "backend/cpu/vector/adamw-inl.h"
+#include "backend/cpu/vector/average-inl.h"
 #include "backend/cpu/vector/combine-inl.h"
 #include "backend/cpu/vector/draws-inl.h"
 #include "backend/cpu/vector/lion-inl.h"
@@ -67,7 +69,11 @@ constexpr VectorKernelsOf<T> kTableOf = {.add = Add<T>,
                                          .to_f32 = Convert<T, float>,
                                          .adamw = Adamw<T>,
                                          .sgd = Sgd<T>,
-                                         .lion = Lion<T>};
+                                         .lion = Lion<T>,
+                                         .adafactor_squares = AdafactorSquares,
+                                         .adafactor_squares_of_step = AdafactorSquaresOfStep,
+                                         .adafactor_step = AdafactorStep<T>,
+                                         .average = Average};
 
 }  // namespace
 }  // namespace temper

@@ -9,6 +9,7 @@
 
 #include "backend/cpu/isa.h"
 #include "backend/cpu/pointwise/adamw_step.h"
+#include "backend/cpu/pointwise/average_step.h"
 #include "backend/cpu/pointwise/lion_step.h"
 #include "backend/cpu/pointwise/sgd_step.h"
 #include "graph/ops/short_conv.h"
@@ -153,6 +154,14 @@ struct VectorKernelsOf {
               float* new_momentum, T* weight, int64_t n);
   void (*lion)(const LionScalars& scalars, const float* master, const float* g, const float* mean, float* new_master,
                float* new_mean, T* weight, int64_t n);
+  // sums[c] = sum over rows of g[row, c]^2.
+  void (*adafactor_squares)(const float* g, int64_t rows, int64_t columns, float* sums);
+  // Of n elements of a row, whose steps are of_row * of_columns[c] * g[c]: the sum of their squares; the update.
+  double (*adafactor_squares_of_step)(float of_row, const float* of_columns, const float* g, int64_t n);
+  void (*adafactor_step)(float keep, float minus_step, float of_row, const float* of_columns, const float* master,
+                         const float* g, float* new_master, T* weight, int64_t n);
+  void (*average)(const AverageScalars& scalars, const float* average, const float* weight, float* new_average,
+                  int64_t n);
 };
 
 struct VectorKernels {
