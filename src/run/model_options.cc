@@ -16,17 +16,16 @@ bool IsOfInference(const std::string& name) {
 }  // namespace
 
 std::vector<Option> OptionsOf(ModelChoice& choice, const char* adapter) {
-  return {
-      {.name = "model",
-       .target = &choice.model,
-       .help =
-           "model folder, GGUF file, adapter folder, output folder of a run, or checkpoint; or a name in the Hugging Face "
-           "cache"},
-      {.name = "base",
-       .target = &choice.base,
-       .help = "base model of an adapter, instead of the one in its configuration"},
-      {.name = "adapter", .target = &choice.adapter, .help = adapter},
-      ChatTemplateOption(choice.chat_template)};
+  return {{.name = "model",
+           .target = &choice.model,
+           .help = "model folder, GGUF file, adapter folder, output folder of a run, or checkpoint; or a name in the "
+                   "Hugging Face "
+                   "cache"},
+          {.name = "base",
+           .target = &choice.base,
+           .help = "base model of an adapter, instead of the one in its configuration"},
+          {.name = "adapter", .target = &choice.adapter, .help = adapter},
+          ChatTemplateOption(choice.chat_template)};
 }
 
 std::vector<OptionGroup> ModelOptions::Groups() {
