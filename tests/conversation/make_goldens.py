@@ -412,12 +412,15 @@ def turn_of(tokenizer, messages, i, options):
         elif stands and full[shared(prompt, full):at].strip():
             at = min(at, max(shared(prompt, full), len(before)))
         text, begin = (full, at) if stands else (prompt + full[at:], len(prompt))
-    end = len(text.rstrip())
+    end, words = len(text.rstrip()), (content or "").split("</think>")[-1].strip()
+    open_end = bool(words) and text[:end].endswith(words)  # nothing ends the turn (GLM-4): its white space counts, EOS is added
+    end = len(text) if open_end else end
     head, ids = encode(text[:begin]), encode(text[:end])
     if ids[:len(head)] != head:
         raise CrossedBorder(f"a token crosses the border at {text[:begin][-40:]!r}: choose other words")
-    if content and text[:end].endswith(content):  # nothing ends the turn (GLM-4): EOS is added
+    if open_end:
         ids.append(tokenizer.eos_token_id)
+    silent = silent or not content and text[begin:end].strip() == eos  # a template that prints no calls
     return {"prompt": encode(prompt), "ids": ids, "learnt": [] if silent else list(range(len(head), len(ids)))}
 
 
