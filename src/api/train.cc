@@ -87,22 +87,27 @@ Status LoadData(TrainingRun& run) {
   return c.objective.rule->rated ? MismatchAnswers(run) : OkStatus();
 }
 
-// What a new run's base loses by being quantised.
-Status ReportBaseError(const TrainingRun& run) {
+// What a new run's base loses by being quantised. A measurement that fails is no reason not to train.
+void ReportBaseError(const TrainingRun& run) {
   const RunConfig& c = run.config();
   const OpenedModel& model = run.setup.model;
   const bool begins = run.setup.reads_weights() && !run.setup.resume;
   if (!c.machine.measure_base || !begins || !run.setup.ranks.alone() || run.engine.gpu || model.class_head() ||
       !QuantisesBase(model.model().facts(), c)) {
-    return OkStatus();
+    return;
   }
-  TEMPER_ASSIGN_OR_RETURN(const std::optional<BaseError> error, MeasureBaseError(model, c, run.data.dataset.store));
-  LogInfo(
-      error
-          ? error->Describe(c)
-          : "base        what it loses by being quantised is not measured: beside the run, memory has no room for the "
-            "model's weights as its files have them");
-  return OkStatus();
+  const Bytes arena = run.compiled.programs.first().arena_bytes;
+  const Result<std::optional<BaseError>> error = MeasureBaseError(model, c, arena, run.data.dataset.store);
+  if (!error.ok()) {
+    LogWarning("what the base loses by being quantised could not be measured: " + error.status().message());
+  } else if (*error) {
+    LogInfo((*error)->Describe(c));
+  } else {
+    LogInfo(
+        "base        what it loses by being quantised is not measured: memory has no room for the model's weights as "
+        "its "
+        "files have them beside the run");
+  }
 }
 
 // A function that writes a value where this rank has it. `run` and `window` must outlive it.
@@ -556,7 +561,7 @@ Result<TrainResult> Train(const RunCallbacks& callbacks, TrainingRun& run) {
     if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);
     TEMPER_RETURN_IF_ERROR(scores.status());
   }
-  TEMPER_RETURN_IF_ERROR(ReportBaseError(run));
+  ReportBaseError(run);
   if (auto stopped = StoppedBeforeSteps(callbacks, run)) return *std::move(stopped);
   TEMPER_ASSIGN_OR_RETURN(const RunProgress at, FillMemory(contents, run));
   if (!reference) scores = Score(contents, callbacks, run);

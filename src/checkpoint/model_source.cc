@@ -155,7 +155,8 @@ class Resolver {
       candidates.push_back(JoinPath(FolderOf(adapter), base));
     }
     for (const std::string& candidate : candidates) {
-      if (env_.IsFolder(candidate) || env_.IsFile(candidate)) return Resolve(candidate, "--base");
+      if (env_.IsFolder(candidate) || (env_.IsFile(candidate) && IsGguf(candidate)))
+        return Resolve(candidate, "--base");
     }
     const auto name = HubNameOf(base, revision);
     if (name && cache_.Has(*name)) return TakeCached(*name, fmt::format("the base of {}, {}", adapter, base));

@@ -16,9 +16,9 @@ namespace {
 constexpr int64_t kSteps[] = {256, 64, 16, 4, 1};
 // Up to this many tokens a step waits for the weights, whether all its tokens stand for something or not.
 constexpr int64_t kPaddedStep = 16;
-// Recurrent states are copied so many tokens before a prompt's end. The next prompt of a conversation differs behind
-// that: chat templates end a prompt with the header of an answer, which may open its reasoning (ChatML: 5 tokens), and
-// print the same turn without its reasoning later.
+// Recurrent states are copied where a run of a prompt ends so many tokens before the prompt's end, or more. The next
+// prompt of a conversation differs behind that: chat templates end a prompt with the header of an answer, which may
+// open its reasoning (ChatML: 5 tokens), and print the same turn without its reasoning later.
 constexpr int64_t kCopiedBeforeEnd = 16;
 
 std::vector<int64_t> StepsFor(int64_t context, int64_t sequences) {
@@ -215,8 +215,6 @@ void DecodeEngine::Begin(const Fed& fed) {
   s.made_for_ = std::max(s.made_for_, whole);
   s.begun_ = s.length_;
   s.fed_to_ = end;
-  s.copy_at_ = s.CopyWithin(end);
-  if (s.copy_at_ > 0 && s.copy_at_ == s.length_) s.CopyStates();
   for (; s.taken_ * kCachePage < end; ++s.taken_) s.pages_[static_cast<size_t>(s.taken_)] = pages_->Take();
 }
 
@@ -242,14 +240,13 @@ Status DecodeEngine::Step(std::span<const Fed> batch) {
     left += fed.sequence->fed_to_ - fed.sequence->length_;
   }
   for (size_t first = 0; left > 0;) {
-    const DecodeSequence& next = *batch[first].sequence;
-    const StepProgram& step = ProgramFor(left - (next.fed_to_ - next.run_end()));
+    const StepProgram& step = ProgramFor(left);
     const auto room = static_cast<size_t>(step.tokens);
     size_t n = 0, heads = 0, end = first;  // entries [first, end) end in this run
     for (size_t at = first; at < batch.size() && n < room; ++at) {
       DecodeSequence& s = *batch[at].sequence;
       const auto whole = static_cast<int32_t>(std::max(s.announced_, s.fed_to_));
-      for (const int64_t stop = s.run_end(); s.length_ < stop && n < room; ++n, ++s.length_) {
+      for (; s.length_ < s.fed_to_ && n < room; ++n, ++s.length_) {
         token_[n] = s.tokens_[static_cast<size_t>(s.length_)];
         position_[n] = static_cast<int32_t>(s.length_);
         slot_[n] = s.slot_;
@@ -270,7 +267,7 @@ Status DecodeEngine::Step(std::span<const Fed> batch) {
       TakeBack(batch);
       return run;
     }
-    if (DecodeSequence& s = *batch[first].sequence; s.length_ == s.copy_at_) s.CopyStates();
+    if (DecodeSequence& s = *batch[first].sequence; s.length_ <= s.announced_ - kCopiedBeforeEnd) s.CopyStates();
     for (size_t i = 0; i < heads; ++i) {
       const auto row = static_cast<int64_t>(step.picks_rows ? i : static_cast<size_t>(head_rows_[i]));
       std::copy_n(logits_.begin() + row * vocab_, vocab_, batch[first + i].sequence->logits_.begin());
@@ -305,15 +302,8 @@ void DecodeSequence::CutTo(int64_t length) {
   if (length_ < copied_) copied_ = 0;
 }
 
-int64_t DecodeSequence::CopyWithin(int64_t end) const {
-  const int64_t wanted = announced_ - kCopiedBeforeEnd;
-  const bool answers = length_ >= announced_;
-  if (engine_.states_.empty() || answers || (copied_ > 0 && copied_ >= wanted)) return 0;
-  const int64_t after = std::max(wanted, length_);
-  return after <= end ? after : 0;
-}
-
 void DecodeSequence::CopyStates() {
+  if (engine_.states_.empty()) return;
   for (const DecodeEngine::State& state : engine_.states_) {
     std::copy(state.now.begin(), state.now.end(), state.copy.begin());
   }
@@ -333,7 +323,11 @@ int64_t DecodeSequence::KeepPrefixOf(std::span<const int32_t> sequence) {
   const int64_t most = engine_.AreAlike(made_for_, announced_) ? std::min(length_, announced_ - 1) : 0;
   const auto begin = tokens_.begin();
   int64_t kept = most <= 0 ? 0 : std::mismatch(begin, begin + most, sequence.begin()).first - begin;
-  if (!engine_.rewinds_ && kept < length_) kept = StatesBackTo(kept);
+  if (!engine_.rewinds_ && kept < length_) {
+    kept = StatesBackTo(kept);
+  } else {
+    CopyStates();
+  }
   int64_t shared = 0;
   const DecodeSequence* holder = engine_.HolderOf(sequence, *this, &shared);
   if (shared <= kept) {

@@ -82,13 +82,10 @@ class DecodeSequence {
   friend class DecodeEngine;
   DecodeSequence(DecodeEngine& engine, int slot);
   void CutTo(int64_t length);
-  // After how many tokens recurrent states are to be copied in a step that ends at `end`; 0: not in this step.
-  int64_t CopyWithin(int64_t end) const;
+  // Of recurrent states as they are; nothing where they have no place for copies.
   void CopyStates();
   // Puts the copy of recurrent states back, if it was made after `length` tokens at most. Returns after how many, or 0.
   int64_t StatesBackTo(int64_t length);
-  // Where the next run of a step ends at the latest.
-  int64_t run_end() const { return copy_at_ > length_ ? copy_at_ : fed_to_; }
 
   DecodeEngine& engine_;
   const int slot_;
@@ -97,7 +94,6 @@ class DecodeSequence {
   int64_t announced_ = 0;           // the length of the last sequence that KeepPrefixOf was given
   int64_t made_for_ = 0;            // the longest sequence for which a token in the cache was made
   int64_t begun_ = 0, fed_to_ = 0;  // during a step: where it began, and where it is to end
-  int64_t copy_at_ = 0;             // during a step: CopyWithin
   int64_t copied_ = 0;              // after how many tokens recurrent states were copied; 0: there is no copy
   std::vector<int32_t> tokens_;     // those in the cache are the first length_ of context
   std::span<int32_t> pages_;        // of the slot: a row of the page table; taken are those of the first length_ tokens

@@ -302,6 +302,13 @@ Result<Json> ConfigOfGguf(const GgufFile& file) {
 
 Status CheckGgufModel(const GgufFile& file, const GgufModel& model) {
   const Keys keys(file);
+  if (const GgufValue* const parts = file.keys().Find("split.count"); parts != nullptr) {
+    const bool one = *parts == GgufValue(uint32_t{0}) || *parts == GgufValue(uint32_t{1});
+    if (!one) {
+      return Unsupported(fmt::format(
+          "{} is a part of a model in several files: join them first (llama-gguf-split --merge)", file.path()));
+    }
+  }
   const std::string prefix = keys.architecture() + ".";
   for (const auto& [key, said] : file.keys().pairs()) {
     if (!key.starts_with(prefix)) continue;

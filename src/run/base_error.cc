@@ -1,6 +1,7 @@
 #include "run/base_error.h"
 
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -15,7 +16,7 @@
 namespace temper {
 namespace {
 
-// 16 positions tell 3 % from 6 %, and their tokens are two runs of the longest Program of decoding.
+// Enough to see whether a base loses 3 or 6 %; the tokens are two runs of the longest Program of decoding.
 constexpr int64_t kTexts = 16, kTokens = 32;
 
 std::vector<std::vector<int32_t>> Beginnings(const TokenStore& samples) {
@@ -35,20 +36,28 @@ BaseFormat FormatOfFiles(const ModelFacts& facts, const RunConfig& config) {
 // The logits behind each of `texts`, or nullopt where memory has no room for the weights.
 Result<std::optional<std::vector<std::vector<float>>>> LogitsBehind(const std::vector<std::vector<int32_t>>& texts,
                                                                     const OpenedModel& model, const RunConfig& config,
-                                                                    BaseFormat base) {
+                                                                    Bytes arena, BaseFormat base) {
   const int threads = static_cast<int>(*config.machine.threads);
-  const DecodeSpec spec{.dtype = ComputeDType(config),
-                        .context = kTokens,
-                        .sequences = static_cast<int64_t>(texts.size()),
-                        .base = std::move(base),
-                        .threads = threads};
+  DecodeSpec spec{.dtype = ComputeDType(config),
+                  .context = kTokens,
+                  .sequences = static_cast<int64_t>(texts.size()),
+                  .base = std::move(base),
+                  .threads = threads};
+  if (const Bytes limit = MemorySpecOf(config).device; limit != kNoLimit) {
+    if (limit <= arena) return {std::nullopt};
+    spec.memory.device = limit - arena;
+  }
   TEMPER_ASSIGN_OR_RETURN(const Processor processor, Processor::Open(ProcessorChoice{}, threads));
   TEMPER_ASSIGN_OR_RETURN(const ProcessMemory available, MemoryFor(processor));
+  const auto no_room = [](const Status& status) { return status.code() == StatusCode::kOutOfMemory; };
   Result<ProgramSet> programs = CompileDecoding(model.model(), spec, &available);
-  if (!programs.ok() && programs.status().code() == StatusCode::kOutOfMemory) return {std::nullopt};
+  if (no_room(programs.status())) return {std::nullopt};
   TEMPER_RETURN_IF_ERROR(programs.status());
-  TEMPER_ASSIGN_OR_RETURN(const std::unique_ptr<DecodeEngine> engine,
-                          DecodeEngine::Create(*std::move(programs), spec.context, processor.kernels()));
+  // Where weights have no room the compiler would put them into farther tiers.
+  if (programs->first().host.bytes + programs->first().disk.bytes > Bytes{}) return {std::nullopt};
+  auto made = DecodeEngine::Create(*std::move(programs), spec.context, processor.kernels());
+  if (no_room(made.status())) return {std::nullopt};
+  TEMPER_ASSIGN_OR_RETURN(const std::unique_ptr<DecodeEngine> engine, std::move(made));
   TEMPER_RETURN_IF_ERROR(model.LoadBase([&](const std::string& name) { return engine->Buffer(name); }));
   std::vector<DecodeEngine::Fed> batch;
   for (const std::vector<int32_t>& text : texts) batch.push_back({engine->Open(), text});
@@ -72,12 +81,15 @@ int64_t MostProbable(const std::vector<float>& logits) {
 }  // namespace
 
 std::string BaseError::Describe(const RunConfig& config) const {
-  const auto modules = FormatOf(config.model.base_dtype), embedding = FormatOf(config.model.embedding_dtype);
+  std::vector<std::string> kept;
+  if (const auto format = FormatOf(config.model.base_dtype)) kept.push_back(fmt::format("in {}", ToString(*format)));
+  if (const auto format = FormatOf(config.model.embedding_dtype)) {
+    kept.push_back(fmt::format("embedding and head in {}", ToString(*format)));
+  }
   return fmt::format(
-      "base        {} in {}: logits differ by {:.2g} % from those of the model's files; the most probable token is the "
-      "same behind {} of {} beginnings of samples",
-      modules ? "linear modules" : "embedding and head", ToString(modules ? *modules : *embedding), 100 * relative,
-      alike, texts);
+      "base        {}: logits differ by {:.2g} % from those of the model's files; the most probable token is the same "
+      "behind {} of {} beginnings of samples",
+      fmt::join(kept, ", "), 100 * relative, alike, texts);
 }
 
 bool QuantisesBase(const ModelFacts& facts, const RunConfig& config) {
@@ -86,16 +98,16 @@ bool QuantisesBase(const ModelFacts& facts, const RunConfig& config) {
   return plain && (FormatOf(config.model.base_dtype) || FormatOf(config.model.embedding_dtype));
 }
 
-Result<std::optional<BaseError>> MeasureBaseError(const OpenedModel& model, const RunConfig& config,
+Result<std::optional<BaseError>> MeasureBaseError(const OpenedModel& model, const RunConfig& config, Bytes arena,
                                                   const TokenStore& samples) {
   const ModelFacts& facts = model.model().facts();
   const std::vector<std::vector<int32_t>> texts = Beginnings(samples);
   TEMPER_CHECK(QuantisesBase(facts, config) && !texts.empty());
-  TEMPER_ASSIGN_OR_RETURN(auto exact, LogitsBehind(texts, model, config, FormatOfFiles(facts, config)));
+  TEMPER_ASSIGN_OR_RETURN(auto exact, LogitsBehind(texts, model, config, arena, FormatOfFiles(facts, config)));
   if (!exact) return {std::nullopt};
   TEMPER_ASSIGN_OR_RETURN(
       auto quantised,
-      LogitsBehind(texts, model, config,
+      LogitsBehind(texts, model, config, arena,
                    BaseFormatOf(facts, FormatOf(config.model.base_dtype), FormatOf(config.model.embedding_dtype),
                                 ComputeDType(config), /*dequantised_first=*/false)));
   if (!quantised) return {std::nullopt};

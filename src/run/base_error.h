@@ -29,9 +29,9 @@ struct BaseError {
 bool QuantisesBase(const ModelFacts& facts, const RunConfig& config);
 
 // Reads the weights twice, into memory that it gives back: with the files' numbers in the type that is computed in, and
-// quantised. nullopt: memory has no room for the first. On the CPU. REQUIRES: QuantisesBase; the weights are open, the
-// model writes texts, config.machine.threads is set.
-Result<std::optional<BaseError>> MeasureBaseError(const OpenedModel& model, const RunConfig& config,
+// quantised. nullopt: memory has no room for that beside the `arena` of the run, which is reserved already. On the CPU.
+// REQUIRES: QuantisesBase; the weights are open, the model writes texts, config.machine.threads is set.
+Result<std::optional<BaseError>> MeasureBaseError(const OpenedModel& model, const RunConfig& config, Bytes arena,
                                                   const TokenStore& samples);
 
 }  // namespace temper

@@ -119,7 +119,9 @@ Status WriteFolder(Env& env, const std::string& folder, const std::map<std::stri
       TEMPER_RETURN_IF_ERROR(env.CreateFolders(FolderOf(JoinPath(own, name))));
       TEMPER_RETURN_IF_ERROR(WriteTextFileAtomically(env, JoinPath(own, name), text));
     }
-    if (!env.IsFile(map)) TEMPER_RETURN_IF_ERROR(env.RemoveTree(folder));  // what somebody left of one
+    Status moved = env.Rename(own, folder);
+    if (moved.ok() || env.IsFile(map)) return moved;
+    TEMPER_RETURN_IF_ERROR(env.RemoveTree(folder));  // what somebody left of one: whole ones have their map
     return env.Rename(own, folder);
   };
   const Status written = write();

@@ -364,7 +364,8 @@ Status OpenedModel::Load(const BufferLookup& buffer, int part, int parts) const 
 
 Status OpenedModel::LoadBase(const BufferLookup& buffer) const {
   TEMPER_CHECK(weights_.has_value()) << "call OpenWeights first";
-  return LoadWeights(*weights_, InFiles(model_->StoredWeights()), buffer, /*progress=*/nullptr);
+  TransferProgress progress("measure");
+  return LoadWeights(*weights_, InFiles(model_->StoredWeights()), buffer, progress.Callback());
 }
 
 void OpenedModel::LearnFrom(OpenedModel teacher, BaseFormat base) {

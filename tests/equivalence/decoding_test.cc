@@ -143,6 +143,13 @@ TEST_P(Decoding, WhatIsKeptOfAnotherPromptNeedNotBeFedAgain) {
     EXPECT_EQ(kept.session->KeepPrefixOf(sequence), 22) << "a copy can be put back any number of times";
     sequence[7] = (sequence[7] + 1) % 7;
     EXPECT_EQ(kept.session->KeepPrefixOf(sequence), 0) << "the only copy was made behind that token";
+    std::vector<int32_t> prompt = RandomTokens(60, 5);
+    Must(GenerateTokens(*kept.session, prompt, 1, {}, {}, always).status());
+    prompt.back() = (prompt.back() + 1) % 7;
+    EXPECT_EQ(kept.session->KeepPrefixOf(prompt), 32) << "of its runs of 16 the last that ended 16 before its end";
+    fresh.session->Reset();
+    EXPECT_EQ(Must(GenerateTokens(*kept.session, prompt, 3, {}, {}, always)),
+              Must(GenerateTokens(*fresh.session, prompt, 3, {}, {}, always)));
     return;
   }
   EXPECT_EQ(kept.session->KeepPrefixOf(sequence), 32) << "all but the last token, whose logits are wanted";

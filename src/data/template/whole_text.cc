@@ -43,7 +43,8 @@ Result<std::optional<TextSpan>> WordsOf(const WholeText& whole, size_t message, 
   const std::string_view rest = std::string_view(a.text).substr(content + length);
   if (std::string_view(b.text).substr(content + length) != rest) return Fails("the text behind it depends on it");
   size_t begin = std::min(CommonPrefix(text, a.text), CommonPrefix(text, b.text));
-  if (begin < content) begin = WordStart(text, begin);
+  // A word that the turn begins in its middle is no reason to begin ahead of the turn.
+  if (begin < content) begin = std::max(WordStart(text, begin), std::min(begin, whole.begins));
   // Text ahead of the content, such as reasoning, belongs to the turn only behind its prompt.
   if (begin < content && begin < whole.begins) return Fails("the text before it depends on it");
   if (begin < content && whole.begins == 0 && !IsBlank(a.text.substr(begin, content - begin))) {

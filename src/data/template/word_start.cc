@@ -9,9 +9,18 @@ namespace {
 
 constexpr size_t kLongestMarker = 64, kLongestWord = 256;  // bytes
 
-bool IsWordByte(char c) {
-  const auto byte = static_cast<unsigned char>(c);
-  return byte >= 0x80 || c == '_' || (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
+// Where the character begins that has byte `at`.
+size_t CharacterStart(std::string_view text, size_t at) {
+  while (at > 0 && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) --at;
+  return at;
+}
+
+// Whether words have the character that begins at `at`: letters, digits, _, of alphabets up to U+1FFF. Behind these are
+// punctuation, symbols, and scripts that put no spaces between words, of which a word may begin at any character.
+bool IsOfWord(std::string_view text, size_t at) {
+  const auto byte = static_cast<unsigned char>(text[at]);
+  if (byte >= 0x80) return byte >= 0xC3 && byte <= 0xE1;  // 0xC2: U+0080 to U+00BF are symbols, but for three letters
+  return byte == '_' || (byte >= '0' && byte <= '9') || ((byte | 0x20) >= 'a' && (byte | 0x20) <= 'z');
 }
 
 }  // namespace
@@ -22,13 +31,19 @@ size_t WordStart(std::string_view text, size_t at) {
     const char c = text[i - 1];
     if (c == '>' || c == ']' || IsBlank({&c, 1})) break;
     if (c != '<' && c != '[') continue;
-    const size_t end = text.find_first_of(c == '<' ? "> \t\r\n" : "] \t\r\n", at);
-    const bool closed = end != text.npos && end - at < kLongestMarker && text[end] == (c == '<' ? '>' : ']');
+    const std::string_view near = text.substr(at, kLongestMarker);
+    const size_t end = near.find_first_of(c == '<' ? "> \t\r\n" : "] \t\r\n");
+    const bool closed = end != near.npos && near[end] == (c == '<' ? '>' : ']');
     if (closed) return i - 1;
   }
-  if (at == text.size() || !IsWordByte(text[at])) return at;
-  size_t begin = at;
-  while (begin > 0 && at - begin < kLongestWord && IsWordByte(text[begin - 1])) --begin;
+  if (at == text.size()) return at;
+  size_t begin = CharacterStart(text, at);
+  if (!IsOfWord(text, begin)) return begin;
+  while (begin > 0 && at - begin < kLongestWord) {
+    const size_t before = CharacterStart(text, begin - 1);
+    if (!IsOfWord(text, before)) break;
+    begin = before;
+  }
   return begin;
 }
 

@@ -30,6 +30,14 @@ TEST(WordStart, IsThePlaceItselfBetweenMarkersAndWords) {
   EXPECT_EQ(From("a <b |c"), "c") << "nor lacks its end";
 }
 
+// A header that ends in a wide colon is not part of the turn behind it, nor are Chinese words before a character.
+TEST(WordStart, TextWithoutSpacesHasWordsOfOneCharacter) {
+  EXPECT_EQ(From("助手：|你好"), "你好");
+  EXPECT_EQ(From("助手|你好"), "你好");
+  EXPECT_EQ(From("помощ|ник: да"), "помощник: да");
+  EXPECT_EQ(From("a “|b"), "b");
+}
+
 TEST(WordStart, TextsShareWholeWords) {
   EXPECT_EQ(CommonWords("<a><think>x", "<a></think>x"), 3u);
   EXPECT_EQ(CommonWords("<a>Here", "<a>Hello"), 3u);

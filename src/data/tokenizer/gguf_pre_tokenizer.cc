@@ -100,8 +100,7 @@ void AddSteps(const Json& json, std::vector<std::string>* steps) {
 
 Result<GgufSteps> StepsOfGguf(std::string_view name, const std::string& where) {
   // Of names that cut alike the one of kKnown.
-  static constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {{"default", "gpt-2"},
-                                                                                  {"phi-2", "gpt-2"},
+  static constexpr std::pair<std::string_view, std::string_view> kOtherNames[] = {{"phi-2", "gpt-2"},
                                                                                   {"olmo", "gpt-2"},
                                                                                   {"mpt", "gpt-2"},
                                                                                   {"jais", "gpt-2"},

@@ -85,12 +85,14 @@ class GgufTokenizerFiles {
   }
   Result<std::optional<int32_t>> IdOf(const char* key) const {
     const auto* const value = Find<uint32_t>(key);
-    if (value == nullptr || *value == ~uint32_t{0}) return std::optional<int32_t>();
-    if (*value >= tokens_.size()) {
-      return Corrupt(
-          fmt::format("{}: tokenizer.ggml.{} is {}, and it has {} tokens", where_, key, *value, tokens_.size()));
+    const auto* const with_sign = Find<int32_t>(key);
+    if (value == nullptr && with_sign == nullptr) return std::optional<int32_t>();
+    const int64_t id = value != nullptr ? int64_t{*value} : int64_t{*with_sign};
+    if (id == -1 || id == int64_t{~uint32_t{0}}) return std::optional<int32_t>();  // there is none
+    if (id < 0 || id >= std::ssize(tokens_)) {
+      return Corrupt(fmt::format("{}: tokenizer.ggml.{} is {}, and it has {} tokens", where_, key, id, tokens_.size()));
     }
-    return std::optional(static_cast<int32_t>(*value));
+    return std::optional(static_cast<int32_t>(id));
   }
 
   Status ReadTokens() {

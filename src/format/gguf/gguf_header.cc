@@ -53,15 +53,15 @@ class Cursor {
   explicit Cursor(const RandomAccessFile& file)
       : file_(file),
         end_(std::min<int64_t>(file.size().v, kLongestHeader)),
-        truncated_(file.size().v <= kLongestHeader) {}
+        ends_with_file_(file.size().v <= kLongestHeader) {}
 
   int64_t at() const { return at_; }
   int64_t left() const { return end_ - at_; }
 
   Status Bytes(std::span<char> out) {
     if (std::ssize(out) > left()) {
-      if (truncated_) return Corrupt(file_.path() + " is truncated in its header; fetch or copy the file again");
-      return Unsupported(fmt::format("{}: its header has more than {} bytes", file_.path(), kLongestHeader));
+      if (ends_with_file_) return Corrupt(file_.path() + " is truncated in its header; fetch or copy the file again");
+      return TooLong();
     }
     for (size_t done = 0; done < out.size();) {
       if (at_ < window_begin_ || at_ >= window_begin_ + std::ssize(window_)) {
@@ -88,7 +88,9 @@ class Cursor {
   // At most `most` bytes.
   Result<std::string> String(int64_t most, const char* what) {
     TEMPER_ASSIGN_OR_RETURN(const uint64_t size, Number<uint64_t>());
-    if (size > static_cast<uint64_t>(std::min(most, left()))) {
+    const bool beyond = static_cast<int64_t>(std::min<uint64_t>(size, kLongestHeader)) > left();
+    if (beyond && !ends_with_file_ && size <= static_cast<uint64_t>(most)) return TooLong();
+    if (beyond || size > static_cast<uint64_t>(most)) {
       return Corrupt(fmt::format("{}: {} of {} bytes at byte {} of its header; fetch or copy the file again",
                                  file_.path(), what, size, at_));
     }
@@ -98,9 +100,13 @@ class Cursor {
   }
 
  private:
+  Status TooLong() const {
+    return Unsupported(fmt::format("{}: its header has more than {} bytes", file_.path(), kLongestHeader));
+  }
+
   const RandomAccessFile& file_;
   const int64_t end_;
-  const bool truncated_;  // if the header goes on behind end_
+  const bool ends_with_file_;  // whether end_ is the file's
   int64_t at_ = 0;
   int64_t window_begin_ = 0;
   std::string window_;
@@ -304,12 +310,13 @@ class HeaderReader {
     if (!names_.insert(t.name).second) return damaged("stands twice");
     TEMPER_ASSIGN_OR_RETURN(const uint32_t rank, in_.Number<uint32_t>());
     if (rank > kMostDims) return damaged(fmt::format("has {} dimensions", rank));
-    int64_t elements = 1;
+    int64_t product = 1;  // of the dims that are not 0, so that no order of multiplying them overflows
     for (uint32_t d = 0; d < rank; ++d) {
       TEMPER_ASSIGN_OR_RETURN(const uint64_t dim, in_.Number<uint64_t>());
       // In bytes it must fit, too.
-      if (dim > uint64_t{1} << 56 || __builtin_mul_overflow(elements, static_cast<int64_t>(dim), &elements) ||
-          elements > int64_t{1} << 56) {
+      if (dim > uint64_t{1} << 56 ||
+          __builtin_mul_overflow(product, std::max<int64_t>(1, static_cast<int64_t>(dim)), &product) ||
+          product > int64_t{1} << 56) {
         return damaged("is larger than any file");
       }
       t.dims.insert(t.dims.begin(), static_cast<int64_t>(dim));
