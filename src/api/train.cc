@@ -185,14 +185,12 @@ void LogRowLengths(const TrainingRun& run, Packing& rows) {
   LogInfo(fmt::format("            rows keep {} tokens: {}", *c.data.max_seq_len, lengths.why_not));
 }
 
-// Ranks of a stage place their values alike, by what is chosen for the first of them.
+// Ranks that step together have the same lengths of rows.
 Status CheckLengths(const Ranks& ranks, const RowLengths& lengths) {
   const std::string own = fmt::format("{}", fmt::join(lengths.train, ", "));
   return ranks.CheckSame(own, [&](const std::string& firsts) {
-    return OutOfMemory(
-        fmt::format("shorter rows ({}) fit on one rank and not on another: raise memory.device, or set "
-                    "packing: true",
-                    own.empty() ? firsts : own));
+    return OutOfMemory(fmt::format("shorter rows ({}) fit on one rank and not on another: set pad_to_max_seq_len: true",
+                                   own.empty() ? firsts : own));
   });
 }
 

@@ -60,23 +60,24 @@ const Cluster::Share& Cluster::ShareOf(int ranks) const {
 
 namespace {
 
-// nullptr: it names none. "L40S" names L40S-48.
-const ClusterPreset* PresetOf(std::string_view name) {
-  const ClusterPreset* named = nullptr;
-  int begin_so = 0;
+// The preset of that name, or the only one whose name begins so: "L40S" names L40S-48. A file of the user's has
+// precedence over the second. nullptr: it names none.
+const ClusterPreset* PresetOf(Env& env, std::string_view name) {
+  const ClusterPreset* longer = nullptr;
+  int matches = 0;
   for (const ClusterPreset& preset : ClusterPresets()) {
     if (preset.name == name) return &preset;
     if (!preset.name.starts_with(std::string(name) + "-")) continue;
-    named = &preset;
-    ++begin_so;
+    longer = &preset;
+    ++matches;
   }
-  return begin_so == 1 ? named : nullptr;
+  return matches == 1 && !env.IsFile(std::string(name)) ? longer : nullptr;
 }
 
 }  // namespace
 
 Result<std::string> ReadCluster(Env& env, const std::string& name) {
-  if (const ClusterPreset* const preset = PresetOf(name)) return std::string(preset->text);
+  if (const ClusterPreset* const preset = PresetOf(env, name)) return std::string(preset->text);
   if (env.IsFile(name)) return ReadTextFile(env, name, MiB(1));
   std::string known;
   for (const ClusterPreset& preset : ClusterPresets())
@@ -86,7 +87,7 @@ Result<std::string> ReadCluster(Env& env, const std::string& name) {
 
 Result<Cluster> OpenCluster(Env& env, const std::string& name) {
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadCluster(env, name));
-  return ParseCluster(text, PresetOf(name) != nullptr ? "cluster " + name : name);
+  return ParseCluster(text, PresetOf(env, name) != nullptr ? "cluster " + name : name);
 }
 
 }  // namespace temper

@@ -24,7 +24,7 @@ Result<std::string> ArchitectureWithClasses(const Json& config, const std::strin
   const std::string_view with = ClassifierOf(own);
   if (!with.empty()) return std::string(with);
   return Unsupported(fmt::format(
-      "{}: transformers has no class that judges sequences by a {} (docs/howto/classify.md lists those that it has)",
+      "{}: Temper knows no class that judges sequences by a {} (docs/howto/classify.md lists those that it knows)",
       where, own));
 }
 

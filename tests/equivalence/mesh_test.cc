@@ -478,6 +478,22 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
   ExpectLossesOfOneRank(falcon, {"dp2_tp2", MeshOf({{Axis::kDp, 2}, {Axis::kTp, 2}})});
   ExpectLossesOfOneRank(
       falcon, Pipeline("pp2_fsdp2", {{Axis::kPp, 2}, {Axis::kFsdp, 2}}, PipelineKind::kOneForwardOneBackward));
+  // ALiBi: ranks of tp have the slopes of their own heads. xIELU: its two scalars are summed up over ranks.
+  const Variant scalars[] = {
+      {.name = "LoRA BLOOM",
+       .config =
+           R"({"architectures": ["BloomForCausalLM"], "vocab_size": 160, "hidden_size": 64, "n_layer": 2, "n_head": 4})",
+       .method = Method::kLora,
+       .dropout = 0.1},
+      {.name = "full Apertus",
+       .config = R"({"architectures": ["ApertusForCausalLM"], "vocab_size": 160, "hidden_size": 64,
+           "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128,
+           "max_position_embeddings": 256})",
+       .method = Method::kFull,
+       .dropout = 0}};
+  for (const Variant& v : scalars) {
+    ExpectLossesOfOneRank(v, {"fsdp2_tp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})});
+  }
   // One KV head: tensor-parallel ranks hold copies of it.
   const Variant star_coder = {"full StarCoder", GptBigCodeConfigText(), Method::kFull, 0};
   ExpectLossesOfOneRank(star_coder, {"fsdp2_copy2", MeshOf({{Axis::kFsdp, 2}, {Axis::kCopy, 2}})});

@@ -249,6 +249,11 @@ Result<std::vector<CompiledRun>> CompileFor(const RankMemory& available, const M
   bool has_shorter = false;
   Result<std::vector<CompiledRun>> runs = compile(/*shortens=*/!asked.quick, &has_shorter);
   if (!has_shorter || runs.ok() || runs.status().code() != StatusCode::kOutOfMemory) return runs;
+  // Only some of several ranks may lack memory, and all of them have to compile alike.
+  if (ranks > 1) {
+    return OutOfMemory(runs.status().message() +
+                       ". Programs of shorter rows take memory, too: pad_to_max_seq_len: true leaves them out");
+  }
   // One length may still fit, or its message is the one that helps.
   runs = compile(/*shortens=*/false, &has_shorter);
   if (!runs.ok()) return runs;
