@@ -14,8 +14,7 @@ Result<std::unique_ptr<Model>> ReadBloom(const Json& file, const std::string& wh
   if (config.contains("n_embed") && !config["n_embed"].is_null()) config["hidden_size"] = config["n_embed"];
   config.erase("intermediate_size");  // which the class has not
   config.erase("hidden_act");
-  // What rows a model was trained on; slopes go on.
-  config["max_position_embeddings"] = config.contains("seq_length") ? config["seq_length"] : Json(2048);
+  config["max_position_embeddings"] = 2048;  // of all that are published; slopes go on
   TEMPER_ASSIGN_OR_RETURN(
       DecoderSpec s, ReadDecoder(config, "BloomForCausalLM",
                                  {.keys = {.blocks = "n_layer", .heads = "n_head", .norm_eps = "layer_norm_epsilon"},
