@@ -26,13 +26,19 @@ TEST(CutOnCluster, PromisesWhatItsPlanKeeps) {
   config.mesh.fsdp = 8;
   config = Must(Resolve(config, {.has_bf16 = true, .today = "2026-01-01", .model_max_seq_len = 131072})).config;
   const Planner planner(*model, Must(OpenCluster(PosixEnv(), "8xMI300X")));
-  const BatchCut cut = Must(ChooseBatchCut(config, CutOnCluster(planner, config, /*ranks=*/8)));
+  std::map<int64_t, PlannedRun> plans;
+  const BatchCut cut = Must(ChooseBatchCut(config, CutOnCluster(planner, config, /*ranks=*/8, &plans)));
   EXPECT_GT(cut.rows, 1);
+  EXPECT_EQ(Must(ChooseBatchCut(config, CutOnCluster(planner, config, /*ranks=*/8))).rows, cut.rows);
   const auto seconds_of = [&](const BatchCut& one) {
     RunConfig run = config;
     ApplyCut(one, &run);
     const PlannedRun planned = Must(planner.Plan(run, /*ranks=*/8));
     EXPECT_TRUE(planned.forecast.fits);
+    // What confirmed the choice is the plan, and need not be made again.
+    const auto made = plans.find(one.rows);
+    EXPECT_EQ(made != plans.end(), one.rows == cut.rows);
+    if (made != plans.end()) EXPECT_EQ(ProgramHash(made->second.run.train()), ProgramHash(planned.run.train()));
     return planned.forecast.simulation.step.v;
   };
   const double gained = seconds_of({.rows = 1, .micro_batches = 8}) / seconds_of(cut);
