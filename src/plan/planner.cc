@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
 
 #include "cluster/cluster_rates.h"
 #include "compile/run/compile_run.h"
@@ -169,9 +171,19 @@ CutEstimates CutOnCluster(const Planner& planner, const RunConfig& config, int r
     return SecondsOfSpill(planner.cluster(), config, on_host, figures, excess, micro_batches, may_read_disk);
   };
   EstimateCut quick = CutOfFewBlocks(planner.model(), config, ranks, {.step = step, .spill = spill});
-  // The cut that few blocks have chosen is planned next. Without them all cuts are compiled whole, and compared.
-  const bool confirms = quick != nullptr && plans != nullptr;
+  // Of cuts that few blocks have estimated: whether values leave the device. Such a cut, if chosen, is most likely
+  // planned next; one that turns out to leave it is not. Without few blocks all cuts are compiled whole, and compared.
+  const auto spills = std::make_shared<std::map<int64_t, bool>>();
+  if (quick != nullptr) {
+    quick = [spills, few = std::move(quick)](const RunConfig& cut) {
+      Result<CutEstimate> result = few(cut);
+      if (result.ok()) (*spills)[cut.batch.per_device_train_batch_size] = result->spills;
+      return result;
+    };
+  }
   return {.whole = [=, &planner](const RunConfig& cut) -> Result<CutEstimate> {
+            const auto found = spills->find(cut.batch.per_device_train_batch_size);
+            const bool confirms = plans != nullptr && found != spills->end() && found->second;
             TEMPER_ASSIGN_OR_RETURN(PlannedRun planned,
                                     confirms ? planner.PlanIfItFits(cut, ranks) : planner.PlanQuickly(cut, ranks));
             const CutEstimate result = estimate(planned);

@@ -57,8 +57,8 @@ class Planner {
 };
 
 // For a run of `ranks` ranks on the planner's cluster. `planner` must outlive the result. `plans`: gets the plans
-// that were made of what few blocks have chosen, by rows of a micro-batch, so that none is made twice; it must outlive
-// the result, too. nullptr: such a choice is confirmed by a quicker search.
+// of cuts that few blocks have chosen and whose values leave the device, by rows of a micro-batch, so that none is made
+// twice; it must outlive the result, too. nullptr: such a choice is confirmed by a quicker search.
 CutEstimates CutOnCluster(const Planner& planner, const RunConfig& config, int ranks,
                           std::map<int64_t, PlannedRun>* plans = nullptr);
 
