@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <stop_token>
 #include <thread>
@@ -54,6 +55,7 @@ struct Planning {
   std::optional<RunData> data;
   std::vector<std::string> refusals;  // PlanFacts
   std::optional<Planner> planner;     // with a cluster
+  std::map<int64_t, PlannedRun> cut;  // the plans made for the cut of the batch, by rows of a micro-batch
   int ranks = 1;
 
   const RunConfig& config() const { return setup.run.config; }
@@ -327,7 +329,7 @@ Status CutPlanned(const Ranks& alone, Planning* plan) {
   if (here) return CutHere(plan->setup, alone, plan->ranks);
   if (plan->planner) {
     TEMPER_ASSIGN_OR_RETURN(const BatchCut cut,
-                            ChooseBatchCut(config, CutOnCluster(*plan->planner, config, plan->ranks)));
+                            ChooseBatchCut(config, CutOnCluster(*plan->planner, config, plan->ranks, &plan->cut)));
     Cut(cut, &plan->setup);
     return OkStatus();
   }
@@ -366,12 +368,16 @@ Status ReportStep(const Planning& plan, const Ranks& alone, Report* report) {
 }
 
 // With the speed of the cluster, and what would make the run fit there.
-Status ReportOnCluster(const Planning& plan, std::jthread waiting, Report* report) {
+Status ReportOnCluster(Planning& plan, std::jthread waiting, Report* report) {
   const PlanOptions& options = plan.options;
   const RunConfig& config = plan.config();
-  TEMPER_ASSIGN_OR_RETURN(
-      const PlannedRun planned,
-      plan.planner->Plan(config, plan.ranks, /*keep_events=*/!options.trace.empty() || !options.html.empty()));
+  const bool keep_events = !options.trace.empty() || !options.html.empty();
+  PlannedRun planned;
+  if (const auto at = plan.cut.find(config.batch.per_device_train_batch_size); at != plan.cut.end() && !keep_events) {
+    planned = std::move(at->second);
+  } else {
+    TEMPER_ASSIGN_OR_RETURN(planned, plan.planner->Plan(config, plan.ranks, keep_events));
+  }
   waiting = {};
   if (plan.cluster->shared) WarnOfScalarKernels(planned.run, config.machine.device);
   const Forecast& forecast = planned.forecast;

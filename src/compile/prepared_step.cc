@@ -301,7 +301,7 @@ Result<StepGraphs> PreparedStep::Whole(const StepSpec& spec, bool merges, size_t
     for (const ProgramGraphs::MicroBatches& some : program.micro_batches) graphs.push_back(&some.graph.graph);
     if (program.trains) graphs.push_back(&program.update);
   }
-  for (const Graph* graph : graphs) TEMPER_RETURN_IF_ERROR(Verify(*graph));
+  // Each graph that a Program is made of is verified then, with its moves (compile/memory/memory_policy.cc).
   TEMPER_RETURN_IF_ERROR(Prove(spec.mesh, sharded_, graphs));
   return step;
 }

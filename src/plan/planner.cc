@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <memory>
 
 #include "cluster/cluster_rates.h"
 #include "compile/run/compile_run.h"
@@ -71,22 +73,26 @@ MemorySpec Planner::MemoryFor(const RunConfig& config, int ranks) const {
 }
 
 Result<PlannedRun> Planner::Plan(const RunConfig& config, int ranks, bool keep_events) const {
-  return PlanWithin(MemoryFor(config, ranks), config, ranks, keep_events);
+  return PlanWithin(MemoryFor(config, ranks), config, ranks, {.events = keep_events});
+}
+
+Result<PlannedRun> Planner::PlanIfItFits(const RunConfig& config, int ranks) const {
+  return PlanWithin(MemoryFor(config, ranks), config, ranks, {.too_large = false});
 }
 
 Result<PlannedRun> Planner::PlanTraining(const RunConfig& config, int ranks) const {
-  return PlanWithin(MemoryFor(config, ranks), config, ranks, /*keep_events=*/false, /*trains_only=*/true);
+  return PlanWithin(MemoryFor(config, ranks), config, ranks, {.trains_only = true});
 }
 
 Result<PlannedRun> Planner::PlanQuickly(const RunConfig& config, int ranks, bool first_that_fits) const {
   MemorySpec memory = MemoryFor(config, ranks);
   memory.quick = true;
   memory.first_that_fits = first_that_fits;
-  return PlanWithin(std::move(memory), config, ranks, /*keep_events=*/false);
+  return PlanWithin(std::move(memory), config, ranks, {});
 }
 
-Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked, int ranks, bool keep_events,
-                                       bool trains_only) const {
+Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked, int ranks,
+                                       const Wanted& wanted) const {
   if (ranks > cluster_.devices()) {
     return InvalidArgument(
         fmt::format("the mesh has {} ranks, but cluster {} has {} devices: reduce the mesh, or raise hosts in "
@@ -94,7 +100,8 @@ Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked
                     ranks, cluster_.name, cluster_.devices()));
   }
   const RunConfig config = OnDevicesOf(cluster_, asked);
-  trains_only = trains_only && !config.objective.rule->rated;  // whose forecast counts passes of another Program
+  // Its forecast counts passes of another Program.
+  const bool trains_only = wanted.trains_only && !config.objective.rule->rated;
   PlannedRun planned;
   const auto compile = [&](int rank) {
     return trains_only ? CompileTrainProgram(model_, config, ranks, rank, memory)
@@ -107,7 +114,7 @@ Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked
                                                                       model_, config, ranks, memory)
                                                 : CompileStages(ranks, compile);
   const bool by_option = cluster_.shared && !memory.IsOpen();
-  if (!stages.ok() && stages.status().code() == StatusCode::kOutOfMemory && !by_option) {
+  if (!stages.ok() && stages.status().code() == StatusCode::kOutOfMemory && !by_option && wanted.too_large) {
     // It does not fit in any way: plan it for devices that are large enough.
     memory.policy = TierPolicy::kDevice;
     memory.device = kNoLimit;
@@ -121,7 +128,7 @@ Result<PlannedRun> Planner::PlanWithin(MemorySpec memory, const RunConfig& asked
     if (config.objective.rule->rated) beside.push_back(stage.programs.Find(ProgramName(ProgramKind::kReference)));
   }
   planned.facts = StepFactsOf(stages->front(), config, rows_);
-  planned.forecast = ForecastOf(programs, stages->front().mesh.mesh, cluster_, planned.facts, keep_events, beside);
+  planned.forecast = ForecastOf(programs, stages->front().mesh.mesh, cluster_, planned.facts, wanted.events, beside);
   if (!cluster_.shared) KeepWithin(config.memory, &planned.forecast);
   planned.run = std::move(stages->front());
   return planned;
@@ -143,9 +150,9 @@ std::optional<Seconds> SecondsOfSpill(const Cluster& cluster, const RunConfig& c
                         cluster.host_bandwidth / on_host);
 }
 
-CutEstimates CutOnCluster(const Planner& planner, const RunConfig& config, int ranks) {
-  const auto whole = [&planner, ranks](const RunConfig& cut) -> Result<CutEstimate> {
-    TEMPER_ASSIGN_OR_RETURN(const PlannedRun planned, planner.PlanQuickly(cut, ranks));
+CutEstimates CutOnCluster(const Planner& planner, const RunConfig& config, int ranks,
+                          std::map<int64_t, PlannedRun>* plans) {
+  const auto estimate = [](const PlannedRun& planned) {
     const Program& train = planned.run.train();
     return CutEstimate{.fits = planned.forecast.fits,
                        .spills = train.host.bytes > Bytes{} || train.disk.bytes > Bytes{},
@@ -163,8 +170,27 @@ CutEstimates CutOnCluster(const Planner& planner, const RunConfig& config, int r
     const bool may_read_disk = config.model.method == TrainMethod::kLora || !config.memory.disk.empty();
     return SecondsOfSpill(planner.cluster(), config, on_host, figures, excess, micro_batches, may_read_disk);
   };
-  return {.whole = whole,
-          .quick = CutOfFewBlocks(planner.model(), config, ranks, {.step = step, .spill = spill}),
+  EstimateCut quick = CutOfFewBlocks(planner.model(), config, ranks, {.step = step, .spill = spill});
+  // Of cuts that few blocks have estimated: whether values leave the device. Such a cut, if chosen, is most likely
+  // planned next; one that turns out to leave it is not. Without few blocks all cuts are compiled whole, and compared.
+  const auto spills = std::make_shared<std::map<int64_t, bool>>();
+  if (quick != nullptr) {
+    quick = [spills, few = std::move(quick)](const RunConfig& cut) {
+      Result<CutEstimate> result = few(cut);
+      if (result.ok()) (*spills)[cut.batch.per_device_train_batch_size] = result->spills;
+      return result;
+    };
+  }
+  return {.whole = [=, &planner](const RunConfig& cut) -> Result<CutEstimate> {
+            const auto found = spills->find(cut.batch.per_device_train_batch_size);
+            const bool confirms = plans != nullptr && found != spills->end() && found->second;
+            TEMPER_ASSIGN_OR_RETURN(PlannedRun planned,
+                                    confirms ? planner.PlanIfItFits(cut, ranks) : planner.PlanQuickly(cut, ranks));
+            const CutEstimate result = estimate(planned);
+            if (confirms) plans->insert_or_assign(cut.batch.per_device_train_batch_size, std::move(planned));
+            return result;
+          },
+          .quick = std::move(quick),
           .shares_memory = planner.cluster().shared,
           .fixed = BalancesExperts(planner.model(), config)};
 }

@@ -2,7 +2,7 @@
 // search. Compiling is pure, so variants may be planned on several threads at once.
 #pragma once
 
-#include <memory>
+#include <map>
 #include <optional>
 
 #include "cluster/cluster.h"
@@ -28,6 +28,8 @@ class Planner {
   // way is compiled for devices that are large enough. REQUIRES: `config` is resolved. Errors: those of CompileRun;
   // more ranks than the cluster has devices.
   Result<PlannedRun> Plan(const RunConfig& config, int ranks, bool keep_events = false) const;
+  // Errors: as Plan, and kOutOfMemory where it does not fit in any way.
+  Result<PlannedRun> PlanIfItFits(const RunConfig& config, int ranks) const;
   // Without the Programs that only read, as evaluation, where the cluster's devices have a memory of their own.
   Result<PlannedRun> PlanTraining(const RunConfig& config, int ranks) const;
   // Searches fewer choices of tiers (MemorySpec::quick): a plan with these settings is as fast or faster.
@@ -39,8 +41,12 @@ class Planner {
   const RowFill& rows() const { return rows_; }
 
  private:
-  Result<PlannedRun> PlanWithin(MemorySpec memory, const RunConfig& config, int ranks, bool keep_events,
-                                bool trains_only = false) const;
+  struct Wanted {
+    bool events = false;
+    bool trains_only = false;
+    bool too_large = true;  // a plan for larger devices, if none fits
+  };
+  Result<PlannedRun> PlanWithin(MemorySpec memory, const RunConfig& config, int ranks, const Wanted& wanted) const;
   RunRates RatesFor(int ranks) const;
   MemorySpec MemoryFor(const RunConfig& config, int ranks) const;
 
@@ -50,8 +56,11 @@ class Planner {
   const std::optional<RunRates> rates_;
 };
 
-// For a run of `ranks` ranks on the planner's cluster. `planner` must outlive the result.
-CutEstimates CutOnCluster(const Planner& planner, const RunConfig& config, int ranks);
+// For a run of `ranks` ranks on the planner's cluster. `planner` must outlive the result. `plans`: gets the plans
+// of cuts that few blocks have chosen and whose values leave the device, by rows of a micro-batch, so that none is made
+// twice; it must outlive the result, too. nullptr: such a choice is confirmed by a quicker search.
+CutEstimates CutOnCluster(const Planner& planner, const RunConfig& config, int ranks,
+                          std::map<int64_t, PlannedRun>* plans = nullptr);
 
 // The figures of a step of `micro_batches`, of which `planned` has no more than kFewMicroBatches.
 StepFigures FiguresOf(const PlannedRun& planned, int64_t micro_batches);

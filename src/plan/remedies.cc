@@ -216,16 +216,25 @@ class OtherSettings {
     TEMPER_ASSIGN_OR_RETURN(PlannedRun planned, planner_.PlanQuickly(config, ranks, /*first_that_fits=*/many_));
     return Found{.forecast = std::move(planned.forecast)};
   }
+  // Its kernels and collectives alone, as if the devices were large enough; 0: not known.
+  Seconds LeastSeconds(const RunConfig& config, int ranks) const {
+    const std::optional<Roomy> roomy = OnLargeDevices(config, ranks);
+    return roomy ? Seconds{roomy->figures.seconds} : Seconds{};
+  }
 
  private:
-  // What certainly does not fit. nullopt: it may, or there are too few blocks to tell.
-  std::optional<Found> Extrapolate(const RunConfig& config, int ranks) const {
-    if (!few_ || !config.memory.disk.empty() || config.mesh.gathered_blocks) return std::nullopt;
+  // The figures of a step wholly on devices that are large enough. nullopt: there are too few blocks to tell.
+  struct Roomy {
+    StepFigures figures;
+    int64_t tokens;  // of a step
+  };
+  std::optional<Roomy> OnLargeDevices(const RunConfig& config, int ranks) const {
+    if (!few_) return std::nullopt;
     const int64_t micro_batches = config.batch.gradient_accumulation_steps;
     RunConfig few = config;
     few.memory.policy = TierPolicy::kDevice;
     few.batch.gradient_accumulation_steps = std::min(micro_batches, kFewMicroBatches);
-    int64_t tokens = 0;  // of a step
+    int64_t tokens = 0;
     const auto lines = few_->Follow([&](const Model& model) -> std::optional<StepFigures> {
       const auto planned = Planner(model, planner_.cluster(), planner_.rows()).Plan(few, ranks);
       if (!planned.ok()) return std::nullopt;
@@ -233,7 +242,15 @@ class OtherSettings {
       return FiguresOf(*planned, micro_batches);
     });
     if (!lines) return std::nullopt;
-    const StepFigures whole = few_->Of(*lines, static_cast<int64_t>(planner_.model().facts().kinds.size()));
+    return Roomy{few_->Of(*lines, static_cast<int64_t>(planner_.model().facts().kinds.size())), tokens};
+  }
+
+  // What certainly does not fit. nullopt: it may, or there are too few blocks to tell.
+  std::optional<Found> Extrapolate(const RunConfig& config, int ranks) const {
+    if (!config.memory.disk.empty() || config.mesh.gathered_blocks) return std::nullopt;
+    const std::optional<Roomy> roomy = OnLargeDevices(config, ranks);
+    if (!roomy) return std::nullopt;
+    const StepFigures& whole = roomy->figures;
     const Cluster& cluster = planner_.cluster();
     const int on_host = std::min(ranks, cluster.devices_per_host);
     Found found{.forecast = {.bytes = {static_cast<int64_t>(whole.bytes)},
@@ -248,7 +265,7 @@ class OtherSettings {
     const Bytes room = all_on_device ? f.limit : f.limit + f.host_limit;
     if (least <= static_cast<double>(room.v)) return std::nullopt;
     f.simulation.step = {whole.seconds};
-    f.tokens_per_second = static_cast<double>(tokens) / whole.seconds;
+    f.tokens_per_second = static_cast<double>(roomy->tokens) / whole.seconds;
     return found;
   }
 
@@ -310,14 +327,17 @@ Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig
 std::vector<Remedy> FindFasterBases(const Planner& planner, const RunConfig& config, const PlannedRun& planned) {
   constexpr double kWorth = 1.3;  // times as fast: rounding the base is a price
   if (!planned.forecast.fits || planned.forecast.simulation.step < kSlowStep) return {};
+  const int ranks = planned.run.mesh.mesh.ranks();
+  const OtherSettings others(planner, config, planned);
   std::vector<Remedy> faster;
   for (const auto& [base, settings, price] : {std::tuple(BaseType::kInt8, "--base_dtype int8", kInt8Price),
                                               {BaseType::kNf4, "--base_dtype nf4", kNf4Price}}) {
     RunConfig changed = config;
     if (!QuantiseBase(base, &changed)) continue;
-    const Result<PlannedRun> one = planner.PlanQuickly(changed, planned.run.mesh.mesh.ranks());
-    if (!one.ok() || !one->forecast.fits) continue;
-    if (kWorth * one->forecast.simulation.step.v > planned.forecast.simulation.step.v) continue;
+    const auto gains_too_little = [&](Seconds step) { return kWorth * step.v > planned.forecast.simulation.step.v; };
+    if (gains_too_little(others.LeastSeconds(changed, ranks))) continue;
+    const Result<PlannedRun> one = planner.PlanQuickly(changed, ranks);
+    if (!one.ok() || !one->forecast.fits || gains_too_little(one->forecast.simulation.step)) continue;
     faster.push_back(RemedyOf(settings, price, one->forecast));
   }
   return faster;

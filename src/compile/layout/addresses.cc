@@ -47,6 +47,11 @@ class Placer {
   Result<std::vector<Program>> Run() {
     TEMPER_RETURN_IF_ERROR(FindRoom());
     for (const ProgramPlan& plan : plans_) {
+      // Nobody asks for others if the first exceeds its room: its sizes say so.
+      if (&plan != &plans_.front() && ExceedsRoom()) {
+        plans_ = plans_.first(1);
+        break;
+      }
       if (plan.before != nullptr) TEMPER_RETURN_IF_ERROR(Add(*plan.before, {}, &reach_));
       if (plan.pipeline) {
         BytesPerTier span = {};
@@ -60,7 +65,7 @@ class Placer {
         TEMPER_RETURN_IF_ERROR(AddWholeStep(plan.name, *plan.stages[0].graph, *plan.stages[1].graph));
         continue;
       }
-      for (const Stage& stage : plan.stages) TEMPER_RETURN_IF_ERROR(Add(*stage.graph, {}, &reach_));
+      for (const Stage& stage : plan.stages) TEMPER_RETURN_IF_ERROR(Add(*stage.graph, {}, &reach_, stage.layout));
     }
     if (!knows_room_) table_.GiveOffsets();
     std::vector<Program> programs;
@@ -80,39 +85,54 @@ class Placer {
     return graphs;
   }
 
-  // What persistent values leave of the limits to temporaries. Where that is only known with the layout, there is no
-  // limit here: gradients of a whole step may be among the temporaries, slots of a pipeline are beside them.
+  // What persistent values leave of the limits to temporaries. Gradients of a whole step are among the temporaries. The
+  // slots of a pipeline are beside them, and known only with the layout: then there is no limit here.
   Status FindRoom() {
     const bool is_limited = limits_.device < ArenaLimits().device || limits_.host < ArenaLimits().host;
     if (!is_limited) return OkStatus();
     BufferTable table;
+    bool has_transient = false;
     for (const ProgramPlan& plan : plans_) {
-      if (plan.pipeline || IsWholeStep(plan)) return OkStatus();
+      if (plan.pipeline) return OkStatus();
       if (plan.before != nullptr) TEMPER_RETURN_IF_ERROR(table.Add(*plan.before));
-      for (const Stage& stage : plan.stages) TEMPER_RETURN_IF_ERROR(table.Add(*stage.graph));
+      const bool whole = IsWholeStep(plan);
+      for (const Stage& stage : plan.stages) TEMPER_RETURN_IF_ERROR(table.Add(*stage.graph, whole ? plan.name : ""));
+      if (!whole) continue;
+      has_transient = true;
+      const Graph& micro_batch = *plan.stages[0].graph;
+      for (const ValueId id : GradientsOfStep(micro_batch, *plan.stages[1].graph)) {
+        table.MakeTransient(table.IndexOf(micro_batch, id), {});
+      }
     }
     table.GiveOffsets();
     for (const auto& [tier, limit] : {std::pair(Tier::kDevice, limits_.device), {Tier::kHost, limits_.host}}) {
       if (limit < ArenaLimits().device) room_[static_cast<size_t>(tier)] = limit - table.end(tier);
     }
-    table_ = std::move(table);
-    knows_room_ = true;
+    knows_room_ = !has_transient;  // transient buffers get their offsets with the layout
+    if (knows_room_) table_ = std::move(table);
     return OkStatus();
+  }
+  bool ExceedsRoom() const {
+    for (size_t t = 0; t < kNumTiers; ++t) {
+      if (room_[t] && reach_[t] > *room_[t]) return true;
+    }
+    return false;
   }
   // For a graph beside others that span so much.
   PackingGoals GoalsBeside(const BytesPerTier& span) const {
     PackingGoals goals;
     for (size_t t = 0; t < kNumTiers; ++t) {
-      goals[t].enough = std::max(span[t], room_[t].value_or(Bytes{}));
+      goals[t].enough = knows_room_ ? std::max(span[t], room_[t].value_or(Bytes{})) : span[t];
       if (room_[t]) goals[t].most = *room_[t];
     }
     return goals;
   }
 
-  Status Add(const Graph& graph, const std::vector<PipelinePart>& parts, BytesPerTier* span) {
+  Status Add(const Graph& graph, const std::vector<PipelinePart>& parts, BytesPerTier* span,
+             const Layout* known = nullptr) {
     TEMPER_RETURN_IF_ERROR(table_.Add(graph));
     const auto [it, fresh] = layouts_.try_emplace(&graph);
-    if (fresh) it->second = LayOut(graph, parts, threads_, GoalsBeside(*span));
+    if (fresh) it->second = known != nullptr ? *known : LayOut(graph, parts, threads_, GoalsBeside(*span));
     for (size_t tier = 0; tier < kNumTiers; ++tier) {
       const TierLayout& layout = it->second.tiers[tier];
       (*span)[tier] = std::max((*span)[tier], layout.span);
@@ -136,7 +156,7 @@ class Placer {
 
   Status AddWholeStep(const std::string& name, const Graph& micro_batch, const Graph& update) {
     for (const Graph* graph : {&micro_batch, &update}) TEMPER_RETURN_IF_ERROR(table_.Add(*graph, name));
-    StepLayout step = LayOutStep(micro_batch, update, threads_);
+    StepLayout step = LayOutStep(micro_batch, update, threads_, GoalsBeside({}));
     for (const ValueId id : step.gradients) {
       table_.MakeTransient(table_.IndexOf(micro_batch, id), step.micro_batch.home[static_cast<size_t>(id)].offset);
     }
@@ -263,8 +283,7 @@ class Placer {
       peak.workspace = here.peak_live - here.peak_activations - here.peak_staged - here.peak_gradients;
       if (tier != Tier::kDevice) continue;
       const Node& node = graph.nodes()[here.peak_node];
-      program->peak_instruction =
-          fmt::format("{} {}: {}", ToString(node.phase), NameOfBlock(node.block), ToString(node.op));
+      program->peak_instruction = PeakText(node);
     }
   }
 
@@ -308,17 +327,21 @@ class Placer {
     return false;
   }
 
-  const std::span<const ProgramPlan> plans_;
+  std::span<const ProgramPlan> plans_;
   const int threads_;
   const ArenaLimits limits_;
   BufferTable table_;
   std::map<const Graph*, Layout> layouts_;
-  bool knows_room_ = false;                           // and all offsets of the table
+  bool knows_room_ = false;                           // what fits into it is enough; the table has all offsets
   std::array<std::optional<Bytes>, kNumTiers> room_;  // for temporaries; nullopt: no limit is known
   BytesPerTier reach_ = {};                           // end of slots and temporaries over all Programs
 };
 
 }  // namespace
+
+std::string PeakText(const Node& node) {
+  return fmt::format("{} {}: {}", ToString(node.phase), NameOfBlock(node.block), ToString(node.op));
+}
 
 Result<std::vector<Program>> AssignAddresses(std::span<const ProgramPlan> plans, int threads,
                                              const ArenaLimits& limits) {

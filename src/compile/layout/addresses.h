@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "compile/layout/layout.h"
 #include "compile/pipeline/pipeline.h"
 #include "graph/graph.h"
 #include "program/program.h"
@@ -24,6 +25,7 @@ namespace temper {
 struct Stage {
   const Graph* graph = nullptr;
   int micro_batch_begin = 0, micro_batch_end = 1;
+  const Layout* layout = nullptr;  // of `graph`, if it is known already; not of a step that is one micro-batch
 };
 
 // One stage of a pipeline: its parts, called in the order of its schedule. A micro-batch's inputs are loaded before the
@@ -46,9 +48,12 @@ struct ArenaLimits {
   bool Hold(const Program& program) const { return program.arena_bytes <= device && program.host.bytes <= host; }
 };
 
+// The node at a Program's peak, for display: "backward block 3: linear_dw".
+std::string PeakText(const Node& node);
+
 // REQUIRES: all graphs verify. `threads` fixes how reductions are split. Programs that `limits` do not hold come
-// without instructions: only their buffers, sizes and peaks are known. Errors: two plans that disagree about the type
-// or role of a buffer.
+// without instructions: only their buffers, sizes and peaks are known, and if the first is one, perhaps no others.
+// Errors: two plans that disagree about the type or role of a buffer.
 Result<std::vector<Program>> AssignAddresses(std::span<const ProgramPlan> plans, int threads,
                                              const ArenaLimits& limits = {});
 

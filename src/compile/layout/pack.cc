@@ -1,6 +1,7 @@
 #include "compile/layout/pack.h"
 
 #include <algorithm>
+#include <array>
 #include <numeric>
 #include <optional>
 
@@ -227,14 +228,19 @@ Bytes PackIntervals(std::span<Interval> intervals, const PackingGoal& goal) {
       [](const Interval& x) { return static_cast<double>(x.end - x.begin); },
   };
   std::vector<size_t> order(intervals.size());
-  std::vector<std::pair<double, size_t>> keys(intervals.size());  // largest first, equal ones as given
+  std::vector<std::pair<double, size_t>> keys(intervals.size());
+  std::array<std::vector<size_t>, std::size(kOrders)> sorted;  // by each key, largest first, equal ones as given
   std::vector<Bytes> best_offsets(intervals.size());
   std::optional<Bytes> best;
   for (const bool short_last : {true, false}) {
-    for (const Key key : kOrders) {
-      for (size_t i = 0; i < keys.size(); ++i) keys[i] = {-key(intervals[i]), i};
-      std::sort(keys.begin(), keys.end());
-      std::transform(keys.begin(), keys.end(), order.begin(), [](const auto& k) { return k.second; });
+    for (size_t way = 0; way < sorted.size(); ++way) {
+      if (sorted[way].empty()) {
+        for (size_t i = 0; i < keys.size(); ++i) keys[i] = {-kOrders[way](intervals[i]), i};
+        std::sort(keys.begin(), keys.end());
+        sorted[way].resize(keys.size());
+        std::transform(keys.begin(), keys.end(), sorted[way].begin(), [](const auto& k) { return k.second; });
+      }
+      order = sorted[way];
       if (short_last) std::stable_partition(order.begin(), order.end(), [&](size_t i) { return !comes_last(i); });
       const Bytes span = PlaceInOrder(intervals, order, steps, best.value_or(Bytes{INT64_MAX}));
       if (!best || span < *best) {

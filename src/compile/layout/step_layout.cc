@@ -39,25 +39,39 @@ Layout LayoutFrom(const Layout& all, const Graph& graph, size_t begin, const std
   return part;
 }
 
-}  // namespace
-
-StepLayout LayOutStep(const Graph& micro_batch, const Graph& update, int threads) {
-  StepLayout result;
-  Timeline timeline(threads);
-  const std::vector<ValueId> ids = timeline.Append(micro_batch);
+// Per value of the update: the gradient of the micro-batch that it is, or kNoValue.
+std::vector<ValueId> TakenGradients(const Graph& micro_batch, const Graph& update) {
   const auto made = MadeGradients(micro_batch);
-  std::vector<ValueId> taken(static_cast<size_t>(update.num_values()), kNoValue);  // of the values of the update
+  std::vector<ValueId> taken(static_cast<size_t>(update.num_values()), kNoValue);
   for (ValueId id = 0; id < update.num_values(); ++id) {
     const Value& value = update.value(id);
     if (value.role != Role::kGradient || update.Root(id) != id) continue;
     const auto it = made.find(value.name);
-    if (it == made.end()) continue;
-    taken[static_cast<size_t>(id)] = it->second;
-    result.gradients.push_back(it->second);
-    timeline.value(it->second).role = Role::kActivation;
+    if (it != made.end()) taken[static_cast<size_t>(id)] = it->second;
+  }
+  return taken;
+}
+
+}  // namespace
+
+std::vector<ValueId> GradientsOfStep(const Graph& micro_batch, const Graph& update) {
+  std::vector<ValueId> gradients = TakenGradients(micro_batch, update);
+  std::erase(gradients, kNoValue);
+  return gradients;
+}
+
+StepLayout LayOutStep(const Graph& micro_batch, const Graph& update, int threads, const PackingGoals& goals) {
+  StepLayout result;
+  Timeline timeline(threads);
+  const std::vector<ValueId> ids = timeline.Append(micro_batch);
+  const std::vector<ValueId> taken = TakenGradients(micro_batch, update);
+  for (const ValueId id : taken) {
+    if (id == kNoValue) continue;
+    result.gradients.push_back(id);
+    timeline.value(id).role = Role::kActivation;
   }
   const std::vector<ValueId> ids_of_update = timeline.Append(update, taken);
-  const Layout all = LayOut(timeline, {}, result.gradients);
+  const Layout all = LayOut(timeline, {}, result.gradients, goals);
   result.micro_batch = LayoutFrom(all, micro_batch, 0, ids);
   result.update = LayoutFrom(all, update, micro_batch.nodes().size(), ids_of_update);
   return result;

@@ -17,6 +17,9 @@ struct StepLayout {
 
 // REQUIRES: the update runs right after the only micro-batch. Gradients on the disk, and those that the micro-batch
 // adds to instead of creating, keep separate buffers.
-StepLayout LayOutStep(const Graph& micro_batch, const Graph& update, int threads);
+StepLayout LayOutStep(const Graph& micro_batch, const Graph& update, int threads, const PackingGoals& goals = {});
+
+// StepLayout::gradients.
+std::vector<ValueId> GradientsOfStep(const Graph& micro_batch, const Graph& update);
 
 }  // namespace temper

@@ -29,11 +29,6 @@ constexpr double kNear = 1.25;
 constexpr char kRemedies[] = "Try a smaller max_seq_len or per_device_train_batch_size";
 constexpr char kForwardRemedies[] = "Try fewer tokens at a time (--max_new_tokens, --max_seq_len, --batch)";
 
-std::vector<PipelinedGraph> InPlace(std::vector<PipelinedGraph> graphs) {
-  for (PipelinedGraph& of : graphs) of.graph = UpdateInPlace(std::move(of.graph));
-  return graphs;
-}
-
 // The graphs that FindTiers compiles together: for each Program its micro-batches, and its update; then what Programs
 // gather before their steps.
 struct StepUse {
@@ -49,8 +44,11 @@ StepUse UseOf(const StepGraphs& step) {
   static const std::vector<PipelinePart> whole;
   StepUse use;
   StepUses& uses = use.uses;
+  uses.apart = true;
   for (const ProgramGraphs& program : step.programs) {
     const std::vector<Slots>* const slots = program.pipeline ? &program.pipeline->calls.slots : nullptr;
+    const bool one = program.micro_batches.size() == 1 && program.micro_batches.front().count == 1;
+    if (program.pipeline || (one && !program.update.nodes().empty())) uses.apart = false;
     use.programs.push_back({.first = uses.graphs.size()});
     for (const ProgramGraphs::MicroBatches& some : program.micro_batches) {
       // Of a run that trains, only the step's time counts, and that of its longest rows.
@@ -111,8 +109,8 @@ int64_t Trained(const StepUses& uses) {
 // Makes the Programs of a step from graphs in the order of its `programs`, UseOf(step).programs. Borrows all.
 MakePrograms MakerOf(const StepGraphs& step, const std::vector<StepUse::Indices>& use, const MemorySpec& memory,
                      int threads) {
-  return [&step, &use, &memory, threads](std::vector<PipelinedGraph> moved) -> Result<std::vector<Program>> {
-    const std::vector<PipelinedGraph> ready = InPlace(std::move(moved));
+  return [&step, &use, &memory, threads](const std::vector<MovedGraph>& ready) -> Result<std::vector<Program>> {
+    const auto layout_of = [](const MovedGraph& of) { return of.layout ? &*of.layout : nullptr; };
     std::vector<ProgramPlan> plans;
     for (size_t k = 0; k < step.programs.size(); ++k) {
       const ProgramGraphs& program = step.programs[k];
@@ -122,22 +120,24 @@ MakePrograms MakerOf(const StepGraphs& step, const std::vector<StepUse::Indices>
       int begin = 0;
       for (size_t m = 0; m < program.micro_batches.size(); ++m) {
         const int count = program.micro_batches[m].count;
-        const PipelinedGraph& graph = ready[at.first + m];
+        const MovedGraph& of = ready[at.first + m];
         if (program.pipeline) {
-          plan.pipeline->graphs.insert(plan.pipeline->graphs.end(), static_cast<size_t>(count), &graph);
+          plan.pipeline->graphs.insert(plan.pipeline->graphs.end(), static_cast<size_t>(count), &of.graph);
         } else {
-          plan.stages.push_back({&graph.graph, begin, begin + count});
+          plan.stages.push_back({&of.graph.graph, begin, begin + count, layout_of(of)});
         }
         begin += count;
       }
-      if (at.gathers != StepUse::kNone) plan.before = &ready[at.gathers].graph;
-      if (at.update != StepUse::kNone) plan.stages.push_back({&ready[at.update].graph, 0, 1});
+      if (at.gathers != StepUse::kNone) plan.before = &ready[at.gathers].graph.graph;
+      if (at.update != StepUse::kNone) {
+        plan.stages.push_back({&ready[at.update].graph.graph, 0, 1, layout_of(ready[at.update])});
+      }
     }
     const ArenaLimits limits = {memory.device, memory.host};
     TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, AssignAddresses(plans, threads, limits));
     // Most choices of tiers are too large, of which nothing but the sizes is used.
     if (limits.Hold(programs.front())) {
-      for (const PipelinedGraph& of : ready) TEMPER_RETURN_IF_ERROR(Verify(of.graph));
+      for (const MovedGraph& of : ready) TEMPER_RETURN_IF_ERROR(Verify(of.graph.graph));
     }
     return programs;
   };
@@ -170,20 +170,22 @@ Result<std::vector<Program>> PlaceAlike(const MemorySpec& memory, const StepGrap
   }
   Bytes device{}, host{};
   for (const double part : kRoomsOfShorter) {
-    std::vector<PipelinedGraph> placed;
+    std::vector<MovedGraph> placed;
     for (size_t k = 0; k < use.uses.graphs.size(); ++k) {
       const PartedGraph& of = use.uses.graphs[k].of;
-      if (!longest.moves) {
-        placed.push_back({*of.graph, *of.parts});
-        continue;
+      MovedGraph& moved = placed.emplace_back();
+      if (longest.moves) {
+        ResidencySpec spec = longest.spec;
+        spec.homes = &longest.homes;
+        spec.rates = &memory.rates;
+        if (shorter[k]) spec.device = Bytes{static_cast<int64_t>(static_cast<double>(spec.device.v) * part)};
+        moved.graph = Reside(*of.graph, *of.parts, spec);
+      } else {
+        moved.graph = {*of.graph, *of.parts};
       }
-      ResidencySpec spec = longest.spec;
-      spec.homes = &longest.homes;
-      spec.rates = &memory.rates;
-      if (shorter[k]) spec.device = Bytes{static_cast<int64_t>(static_cast<double>(spec.device.v) * part)};
-      placed.push_back(Reside(*of.graph, *of.parts, spec));
+      moved.graph.graph = UpdateInPlace(std::move(moved.graph.graph));
     }
-    TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, make(std::move(placed)));
+    TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, make(placed));
     device = programs.front().arena_bytes;
     host = programs.front().host.bytes;
     if (device <= memory.device && host <= memory.host) return programs;
@@ -254,6 +256,9 @@ class StepChooser {
       if (KindOf(choice).never_fits) continue;
       // The last one, which needs the least, decides whether any fits.
       if (work_.enough() && &choice != last) continue;
+      // Smaller chunks of the loss leave more of the device, which was not what was missing.
+      const bool finer = choice.loss_chunk < choices_.front().loss_chunk;
+      if (!best_ && &choice != last && finer && work_.short_of_host) continue;
       // The message of the last one tells what is missing.
       if (!best_ && &choice != last && HoldsTooMuch(choice)) {
         options_.push_back({.choice = choice, .tried = true});
@@ -275,8 +280,9 @@ class StepChooser {
   // The choices that store their matrices, or those that cast them.
   struct Kind {
     bool made = false, tried = false, never_fits = true;  // until there is such a choice
-    std::optional<HeldActivations> held;                  // once one that recomputes nothing was made
-    Bytes always;                                         // of values that no tier but the device and the host may hold
+    // Once one that recomputes nothing was made, and what is cheap.
+    std::optional<HeldActivations> held, held_selective;
+    Bytes always;  // of values that no tier but the device and the host may hold
   };
   Kind& KindOf(const StepChoice& choice) { return kinds_[choice.casts]; }
 
@@ -290,13 +296,16 @@ class StepChooser {
   }
   bool HoldsTooMuch(const StepChoice& choice) {
     const Kind& kind = KindOf(choice);
-    if (!kind.held || choice.recompute == Recompute::kSelective) return false;
+    if (choice.recompute == Recompute::kSelective) {
+      return kind.held_selective && IsTooMuch(kind.held_selective->Least(0), kind);
+    }
+    if (!kind.held) return false;
     return IsTooMuch(kind.held->Least(choice.recompute == Recompute::kBlock ? choice.recompute_blocks : 0), kind);
   }
 
   // `decides`: if this does not fit, none does, and its message tells why.
   Status Look(const StepChoice& choice, Effort effort, bool decides) {
-    TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(choice));
+    TEMPER_ASSIGN_OR_RETURN(StepGraphs step, make_(choice));
     Kind& kind = KindOf(choice);
     StepOption& option = options_.emplace_back(StepOption{.choice = choice});
     const bool alone = options_.size() == 1;
@@ -307,6 +316,7 @@ class StepChooser {
     kind.made = true;
     const HeldActivations held(step);
     if (choice.recompute == Recompute::kNone && !kind.held) kind.held = held;
+    if (choice.recompute == Recompute::kSelective && !kind.held_selective) kind.held_selective = held;
     // If these values alone are too much, the search says by how much, and no other choice is looked at.
     const bool may_fit = memory_.host == kNoLimit || kind.always <= memory_.device + memory_.host;
     if (!best_ && !decides && may_fit && IsTooMuch(held.Least(0), kind)) {
@@ -331,6 +341,7 @@ class StepChooser {
     const bool moves_less = best_ && found.all_on_device && !best_->all_on_device && IsAsFast(seconds.total());
     if (!best_ || moves_less || seconds.total() < best_seconds_.total()) {
       Keep(std::move(found), seconds, options_.size() - 1);
+      if (!best_->all_on_device) best_step_ = std::move(step);
     }
     return OkStatus();
   }
@@ -349,11 +360,17 @@ class StepChooser {
     std::vector<size_t> order(options_.size());
     std::iota(order.begin(), order.end(), size_t{0});
     if (work_.half()) std::swap(order[0], order[best_option_]);
+    const size_t first = best_option_;  // whose graphs are still there
     for (const size_t k : order) {
       const StepOption& o = options_[k];
-      if (work_.enough()) break;
+      if (k == first ? work_.enough() : work_.most()) break;
       if (!o.fits || o.step > near || !Beats(o.computing) || o.host + o.disk == Bytes{}) continue;
-      TEMPER_ASSIGN_OR_RETURN(const StepGraphs step, make_(options_[k].choice));
+      StepGraphs step;
+      if (k == first && best_step_) {
+        step = *std::exchange(best_step_, std::nullopt);
+      } else {
+        TEMPER_ASSIGN_OR_RETURN(step, make_(o.choice));
+      }
       Result<FoundTiers> others = FindTiers(MemoryOf(o.choice, memory_), step, UseOf(step), threads_, Effort::kOthers,
                                             remedies_, &work_, o.step);
       if (!others.ok() && others.status().code() == StatusCode::kOutOfMemory) continue;  // the first way fits
@@ -418,6 +435,7 @@ class StepChooser {
   std::string remedies_;
   std::vector<StepOption> options_;
   std::optional<FoundTiers> best_;
+  std::optional<StepGraphs> best_step_;  // its graphs, until all tiers are tried for them
   StepSeconds best_seconds_;
   size_t best_option_ = 0;
   std::array<Kind, 2> kinds_;  // of choices that store, and that cast

@@ -31,6 +31,9 @@ struct GraphUse {
 struct StepUses {
   std::vector<GraphUse> graphs;
   bool gradients_last = false;  // as in ResidencySpec: the update follows the only micro-batch
+  // Each graph is laid out apart from the others: there is no pipeline, and no step of one micro-batch whose gradients
+  // lie among its temporaries until the update.
+  bool apart = false;
 };
 
 // The optimizer states of one weight are a group, because they

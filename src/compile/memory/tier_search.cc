@@ -4,20 +4,20 @@
 
 #include <algorithm>
 #include <functional>
-#include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
 #include <utility>
 
-#include "base/for_each.h"
-#include "base/team.h"
 #include "compile/estimate/move_lanes.h"
 #include "compile/estimate/rank_clock.h"
 #include "compile/layout/addresses.h"
 #include "compile/layout/layout.h"
+#include "compile/residency/copies.h"
 #include "compile/residency/resident_room.h"
 #include "compile/residency/touches.h"
+#include "compile/step/fuse.h"
 #include "graph/ops/move_part.h"
 #include "graph/update_rule.h"
 #include "program/buffer_names.h"
@@ -30,17 +30,14 @@ namespace {
 constexpr double kRooms[] = {1.2, 1.0, 1.6, 2.4};
 
 // Packing and operands held by background moves cost a little more than the live bytes.
-constexpr double kFirstGuess = 0.97;
+constexpr double kFirstGuess = 0.97, kLeastGuess = 0.8;
 constexpr int kTries = 9;
-// A search that has done enough gives back this many times what is missing, to fit at the next attempt.
-constexpr int kStride = 2;
+// A search that began after enough gives back this many times what is missing, to fit at the next attempt; one that has
+// done enough meanwhile, less.
+constexpr double kStride = 2, kShortStride = 1.5;
 
 // A sum of seconds in another order.
 constexpr double kRounding = 1e-9;
-
-// Most ways tried in parallel, on this machine's processors, whatever device the step is for: each holds its own graphs
-// and Programs. Quick searches are themselves many at a time.
-constexpr int kMostAtOnce = 4;
 
 class Searcher {
  public:
@@ -87,32 +84,24 @@ class Searcher {
       if (!status.ok()) refused = status;
       if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
     }
-    // Among equally fast ones the first in order, independent of timing.
-    std::mutex mutex;
+    // One after the other, because each gives up where it cannot be faster than the best before it.
     std::optional<FoundTiers> best;
-    size_t best_try = 0;
-    std::vector<Status> statuses(tries.size());
-    const int at_once = memory_.quick ? 1 : std::min(AvailableProcessors(), kMostAtOnce);
-    ForEach(static_cast<int64_t>(tries.size()), at_once, [&](int64_t at) {
-      const auto k = static_cast<size_t>(at);
-      if (memory_.first_that_fits && best) return;  // one after the other
-      int64_t nodes = 0;
-      // Tries go on beside each other: each counts as if the others did as much, whatever they do.
-      Result<std::optional<FoundTiers>> result = FirstThatFits(tries[k], std::ssize(tries), &nodes);
-      const std::lock_guard lock(mutex);
-      work_.nodes += nodes;
-      statuses[k] = result.status();
-      if (!result.ok() || !result->has_value()) return;
-      FoundTiers* const found = &**result;
-      const auto seconds_of = [](const FoundTiers& tiers) { return tiers.seconds.total(); };
-      if (best && seconds_of(*best) < seconds_of(*found)) return;
-      if (best && seconds_of(*best) == seconds_of(*found) && best_try < k) return;
-      best = std::move(*found);
-      best_try = k;
-    });
-    for (const Status& status : statuses) {
-      if (!status.ok() && status.code() != StatusCode::kOutOfMemory) return status;
-      if (!status.ok()) refused = status;  // of the last one, which needs the least
+    work_.short_of_host = !tries.empty();
+    bool has_gained = false;  // by more room
+    for (const Try& one : tries) {
+      if (best && (memory_.first_that_fits || work_.enough())) break;
+      if (one.has_most_room) has_gained = false;
+      // Of a large model less room is not tried, too, where more was faster.
+      if (has_gained && !one.has_most_room && one.activations == best_activations_ && work_.large()) continue;
+      Result<std::optional<FoundTiers>> result = FirstThatFits(one);
+      if (!result.ok() && result.status().code() != StatusCode::kOutOfMemory) return result.status();
+      if (!result.ok()) refused = result.status();  // of the last one, which needs the least
+      if (!result.ok() || !result->has_value()) continue;
+      if (best && best->seconds.total() <= (*result)->seconds.total()) continue;
+      best = *std::move(*result);
+      has_gained = one.has_most_room && best->seconds.total() < known_;
+      best_activations_ = one.activations;
+      known_ = std::min(known_, best->seconds.total());
     }
     if (!best) return refused.ok() ? OutOfMemory("there is no faster way to divide the device") : refused;
     return *std::move(best);
@@ -124,6 +113,10 @@ class Searcher {
     std::optional<Tier> activations;
     Bytes least, always;  // on the device: from LeastOnDevice, and bytes that are always there besides residents
     std::vector<std::vector<bool>> resident;  // per share and group
+    std::vector<size_t> fullest;              // the graphs, those that need most of the device first
+    bool has_most_room = false;
+    // Bytes of the activations that may leave the device, all alive when the backward begins: of the graph with most.
+    Bytes leaving;
   };
 
   // Whether no option puts any value of the graphs into another tier, and the device has room for the persistent ones.
@@ -154,9 +147,9 @@ class Searcher {
   }
 
   Result<std::vector<Program>> PlaceAsIs() const {
-    std::vector<PipelinedGraph> graphs;
-    for (const GraphUse& use : uses_.graphs) graphs.push_back({*use.of.graph, *use.of.parts});
-    return make_(std::move(graphs));
+    std::vector<MovedGraph> graphs;
+    for (const GraphUse& use : uses_.graphs) graphs.push_back({{UpdateInPlace(*use.of.graph), *use.of.parts}});
+    return make_(graphs);
   }
 
   Status TooLarge(const Program& program) const {
@@ -225,6 +218,26 @@ class Searcher {
     return homes;
   }
 
+  // Bytes of the residents that the search may move away.
+  Bytes HeldBy(const std::vector<bool>& resident) const {
+    Bytes sum{};
+    for (size_t k = 0; k < groups_.size(); ++k) {
+      const TierGroup& g = groups_[k];
+      if (resident[k] && !g.fixed && !g.lasts()) sum += g.bytes;
+    }
+    return sum;
+  }
+
+  // Bytes of the groups that live at the host.
+  Bytes AtHost(const Homes& homes) const {
+    Bytes sum{};
+    for (const TierGroup& g : groups_) {
+      const auto it = homes.find(g.names[0]);
+      if (it != homes.end() && it->second == Tier::kHost && !g.lasts()) sum += g.bytes;
+    }
+    return sum;
+  }
+
   // Whether a value could leave the host for the disk.
   bool LivesAtHost(const Homes& homes) const {
     return std::any_of(groups_.begin(), groups_.end(), [&](const TierGroup& g) {
@@ -256,15 +269,24 @@ class Searcher {
     TEMPER_ASSIGN_OR_RETURN(const Homes all_far, HomesOf(none, kNoLimit));
     const ResidencySpec far = SpecOf(all_far, activations, memory_.device, memory_.host);
     std::vector<LeastBytes> of_graphs;
+    Bytes leaving{};
     for (size_t k = 0; k < costs_.size(); ++k) {
       const PartedGraph& of = uses_.graphs[k].of;
       of_graphs.push_back(LeastOnDevice(*of.graph, *of.parts, far, costs_[k]));
+      if (of.parts->empty()) leaving = std::max(leaving, LeavingBytes(*of.graph, Touches(*of.graph, *of.parts, far)));
     }
     const auto fullest = std::max_element(of_graphs.begin(), of_graphs.end(),
                                           [](const LeastBytes& a, const LeastBytes& b) { return a.bytes < b.bytes; });
     const LeastBytes& least = *fullest;
     const Graph* const at = uses_.graphs[static_cast<size_t>(fullest - of_graphs.begin())].of.graph;
-    Try one{.activations = activations, .least = least.bytes, .always = AlwaysOnDevice() + SlotsOnDevice(far)};
+    Try one{.activations = activations,
+            .least = least.bytes,
+            .always = AlwaysOnDevice() + SlotsOnDevice(far),
+            .leaving = leaving};
+    one.fullest.resize(of_graphs.size());
+    std::iota(one.fullest.begin(), one.fullest.end(), size_t{0});
+    std::stable_sort(one.fullest.begin(), one.fullest.end(),
+                     [&](size_t a, size_t b) { return of_graphs[a].bytes > of_graphs[b].bytes; });
     if (!memory_.IsLimited() || memory_.policy != TierPolicy::kAuto) {
       // Without a limit, or with a fixed policy, there is nothing to choose.
       if (effort_ == Effort::kOthers) return OkStatus();
@@ -295,7 +317,11 @@ class Searcher {
       tries->push_back(std::move(one));
       return OkStatus();
     }
-    for (size_t k = effort_ == Effort::kOthers ? 1 : 0; k < shares.size(); ++k) {
+    // Then those with most room, which hide most: what they find is what others have to beat.
+    const size_t first = effort_ == Effort::kOthers ? 1 : 0;
+    if (shares.size() > 1) std::reverse(shares.begin() + 1, shares.end());
+    for (size_t k = first; k < shares.size(); ++k) {
+      one.has_most_room = k == 1;
       one.resident = {std::move(shares[k])};
       tries->push_back(one);
     }
@@ -379,10 +405,10 @@ class Searcher {
   }
 
   // nullopt: it would be slower than a known step.
-  Result<std::optional<FoundTiers>> FirstThatFits(const Try& given, int64_t tries, int64_t* nodes) const {
+  Result<std::optional<FoundTiers>> FirstThatFits(const Try& given) {
     Status refused = OkStatus();
     for (const std::vector<bool>& resident : given.resident) {
-      Result<std::optional<FoundTiers>> found = PlaceResidents(given, resident, tries, nodes);
+      Result<std::optional<FoundTiers>> found = PlaceResidents(given, resident);
       if (found.ok() || found.status().code() != StatusCode::kOutOfMemory) return found;
       refused = found.status();
     }
@@ -390,11 +416,11 @@ class Searcher {
   }
 
   // A lower bound of EstimateOn on the Programs of these graphs.
-  Seconds LeastSeconds(const std::vector<PipelinedGraph>& moved) const {
+  Seconds LeastSeconds(const std::vector<MovedGraph>& moved) const {
     Seconds kernels{}, idle{};
     MoveSeconds moves = {};
     for (size_t k = 0; k < moved.size(); ++k) {
-      const Graph& graph = moved[k].graph;
+      const Graph& graph = moved[k].graph.graph;
       const double times = uses_.graphs[k].times;
       for (const Node& node : graph.nodes()) {
         if (!IsMove(node.op)) continue;
@@ -406,7 +432,9 @@ class Searcher {
       }
       kernels += Seconds{KernelSeconds(graph, costs_[k]).v * times};
     }
-    return kernels + LeastAdded(moves, idle, memory_.links);
+    // Moves of a lane run one after the other, however many kernels run beside them.
+    const Seconds busiest = *std::max_element(moves.begin(), moves.end());
+    return std::max(kernels + LeastAdded(moves, idle, memory_.links), busiest);
   }
 
   // `costs`: of the graph before moves were inserted, where everything ran on the device.
@@ -423,26 +451,52 @@ class Searcher {
     return sum;
   }
 
-  // The least bytes of the host that these graphs take: values that live there, and what its largest update works on.
-  static Bytes LeastAtHost(const std::vector<PipelinedGraph>& moved) {
+  // The least bytes of the host that the graph takes: what its largest update works on.
+  static Bytes LeastAtHost(const Graph& graph) {
     Bytes most{};
-    for (const PipelinedGraph& of : moved) {
-      const Graph& graph = of.graph;
-      for (const Node& node : graph.nodes()) {
-        if (UpdateRuleOf(node.op) == nullptr || TierOf(graph, node) != Tier::kHost) continue;
-        Bytes bytes{};
-        for (const ValueId id : node.inputs) bytes += graph.value(id).type.bytes();
-        most = std::max(most, bytes);
-      }
+    for (const Node& node : graph.nodes()) {
+      if (UpdateRuleOf(node.op) == nullptr || TierOf(graph, node) != Tier::kHost) continue;
+      Bytes bytes{};
+      for (const ValueId id : node.inputs) bytes += graph.value(id).type.bytes();
+      most = std::max(most, bytes);
     }
     return most;
   }
 
-  // `tries`: that search at the same time. `nodes`: counts what this one has rewritten.
-  Result<std::optional<FoundTiers>> PlaceResidents(const Try& given, std::vector<bool> resident, int64_t tries,
-                                                   int64_t* nodes) const {
+  // Bytes of arenas, and where the device's is fullest.
+  struct Need {
+    Bytes device, host;
+    std::string peak;
+  };
+
+  // What the arenas of a graph that is laid out apart take, beside what always lives there.
+  static Need NeedOf(const MovedGraph& of, const Need& always) {
+    const TierLayout& device = of.layout->in(Tier::kDevice);
+    Need need{.device = always.device + device.span, .host = always.host + of.layout->in(Tier::kHost).span};
+    if (device.peak_live > Bytes{}) need.peak = PeakText(of.graph.graph.nodes()[device.peak_node]);
+    return need;
+  }
+  bool Holds(const Need& need) const {
+    return (!memory_.IsLimited() || need.device <= memory_.device) && need.host <= memory_.host;
+  }
+
+  PackingGoals GoalsBeside(const Need& always) const {
+    PackingGoals goals;
+    for (const auto& [tier, limit, taken] :
+         {std::tuple(Tier::kDevice, memory_.device, always.device), {Tier::kHost, memory_.host, always.host}}) {
+      if (limit == kNoLimit) continue;
+      PackingGoal& goal = goals[static_cast<size_t>(tier)];
+      goal.most = limit - taken;
+      goal.enough = std::max(Bytes{}, goal.most);
+    }
+    return goals;
+  }
+
+  // Places the values of one share of the device, with less room for copies and less at the host until that fits.
+  Result<std::optional<FoundTiers>> PlaceResidents(const Try& given, std::vector<bool> resident) {
     const bool limited = memory_.IsLimited();
-    double scale = kFirstGuess;
+    std::vector<size_t> fullest = given.fullest;
+    double scale = work_.large() ? std::clamp(work_.scale, kLeastGuess, kFirstGuess) : kFirstGuess;
     Bytes host = memory_.host;  // packing takes some of it
     Status refused = OkStatus();
     // What the attempt before placed, and by how much it exceeded the host's memory.
@@ -457,15 +511,21 @@ class Searcher {
       const Result<Homes> homes = HomesOf(resident, host);
       if (!homes.ok())
         return refused.ok() ? homes.status() : refused;  // the Program's size, not that of the reduced room
-      Bytes held = given.always;
-      for (size_t k = 0; k < groups_.size(); ++k) {
-        const TierGroup& g = groups_[k];
-        if (resident[k] && !g.fixed && !g.lasts()) held += g.bytes;
-      }
+      const Bytes held = given.always + HeldBy(resident);
       const Bytes room = !limited ? memory_.device
                          : last   ? Bytes{}
                                   : Bytes{static_cast<int64_t>(static_cast<double>((memory_.device - held).v) * scale)};
-      std::vector<PipelinedGraph> moved;
+      const Need always{.device = held, .host = AtHost(*homes)};
+      // What activations take there when the backward begins, whatever else does not.
+      if (const Bytes least = always.host + std::max(given.leaving - room, Bytes{}); least > memory_.host) {
+        refused = HostTooSmall(least);
+        const Bytes copied = MostCopied(resident), taken = std::min(host, always.host + copied);
+        const Bytes less = std::max(taken - (least - memory_.host), copied);
+        if (!LivesAtHost(*homes) || less >= host) break;
+        host = less;
+        --attempt;  // nothing was placed
+        continue;
+      }
       const ResidencySpec spec = SpecOf(*homes, given.activations, room, host);
       if (before.over_host > Bytes{} && spec.device == before.room && spec.host == before.staging &&
           *homes == before.homes) {
@@ -473,48 +533,85 @@ class Searcher {
         continue;
       }
       before = {*homes, spec.device, spec.host, Bytes{}};
-      for (size_t k = 0; k < costs_.size(); ++k) {
-        const PartedGraph& of = uses_.graphs[k].of;
-        moved.push_back(Reside(plain_[k], *of.parts, spec, costs_[k]));
-        *nodes += std::ssize(moved.back().graph.nodes());
-      }
-      const bool hurries = hurries_ || work_before_ + *nodes * tries > SearchWork::kEnough;
+      std::vector<MovedGraph> moved(costs_.size());
+      const auto move = [&](size_t k) {
+        moved[k].graph = Reside(plain_[k], *uses_.graphs[k].of.parts, spec, costs_[k]);
+        work_.nodes += std::ssize(moved[k].graph.graph.nodes());
+      };
+      Bytes least_at_host{};
+      std::optional<Need> over;  // of the first graph that exceeds a limit by itself
       // Half of the work is still to come: addresses, and seconds by them.
-      if (LeastSeconds(moved).v > known_.v * (1 + kRounding)) return std::optional<FoundTiers>();
-      const Bytes least_at_host = LeastAtHost(moved);
+      if (known_ < kNoSeconds || !uses_.apart) {
+        for (const size_t k : fullest) move(k);
+        if (LeastSeconds(moved).v > known_.v * (1 + kRounding)) return std::optional<FoundTiers>();
+        for (const MovedGraph& of : moved) least_at_host = std::max(least_at_host, LeastAtHost(of.graph.graph));
+      }
+      for (auto at = fullest.begin(); at != fullest.end() && !over; ++at) {
+        MovedGraph& of = moved[*at];
+        if (of.graph.graph.nodes().empty()) move(*at);
+        of.graph.graph = UpdateInPlace(std::move(of.graph.graph));
+        if (!uses_.apart) continue;
+        least_at_host = std::max(least_at_host, LeastAtHost(of.graph.graph));
+        if (least_at_host > memory_.host && LivesAtHost(*homes)) break;
+        of.layout = LayOut(of.graph.graph, {}, threads_, GoalsBeside(always));
+        if (const Need need = NeedOf(of, always); !Holds(need)) {
+          over = need;
+          std::rotate(fullest.begin(), at, at + 1);  // most likely it would be the first again
+        }
+      }
+      // Graphs that were not looked at count, too: a search ends after as many attempts, however they failed.
+      for (size_t k = 0; k < moved.size(); ++k) {
+        if (moved[k].graph.graph.nodes().empty()) work_.nodes += std::ssize(plain_[k].nodes());
+      }
+      const double stride = hurries_ ? kStride : work_.enough() ? kShortStride : 1;
+      const auto times = [](Bytes bytes, double factor) {
+        return Bytes{static_cast<int64_t>(static_cast<double>(bytes.v) * factor)};
+      };
       if (least_at_host > memory_.host && LivesAtHost(*homes)) {
         refused = HostTooSmall(least_at_host);
         host = std::max(host - (least_at_host - memory_.host), MostCopied(resident));
         continue;
       }
-      TEMPER_ASSIGN_OR_RETURN(std::vector<Program> programs, make_(std::move(moved)));
-      const Program& program = programs[0];
-      const bool fits_host = program.host.bytes <= memory_.host;
+      std::vector<Program> programs;
+      if (!over) {
+        TEMPER_ASSIGN_OR_RETURN(programs, make_(moved));
+        const Program& program = programs[0];
+        over = Need{program.arena_bytes, program.host.bytes, program.peak_instruction};
+      }
+      const Need& need = *over;
+      const bool fits_host = need.host <= memory_.host;
       if (!fits_host) {
-        refused = HostTooSmall(program.host.bytes);
+        refused = HostTooSmall(need.host);
         if (!LivesAtHost(*homes)) break;
         // Values that live there go to the disk, too; then updates of what belongs to them work on parts.
-        before.over_host = program.host.bytes - memory_.host;
-        host = std::max(host - before.over_host * (hurries ? kStride : 1), MostCopied(resident));
+        before.over_host = need.host - memory_.host;
+        host = std::max(host - times(before.over_host, stride), MostCopied(resident));
       }
-      if (!limited || program.arena_bytes <= memory_.device) {
+      if (!limited || need.device <= memory_.device) {
         if (!fits_host) continue;
-        FoundTiers found{.seconds = EstimateOn(memory_, program),
+        work_.short_of_host = false;
+        if (!last) work_.scale = scale;
+        FoundTiers found{.seconds = EstimateOn(memory_, programs[0]),
                          .placement = {.moves = true, .homes = *homes, .spec = spec}};
         found.programs = std::move(programs);
         found.placement.spec.homes = nullptr;
         found.placement.spec.rates = nullptr;
         return std::optional(std::move(found));
       }
+      if (fits_host) work_.short_of_host = false;
       refused = OutOfMemory(fmt::format("memory.device is {}, but the step takes {} of the device (peak at {}). {}",
-                                        ToString(memory_.device), ToString(program.arena_bytes),
-                                        program.peak_instruction, remedies_));
-      const Bytes over = (program.arena_bytes - memory_.device) * (hurries ? kStride : 1);
-      const bool drops = room - over <= given.least && memory_.policy == TierPolicy::kAuto;
-      if (drops && DropResidents(over, &resident)) continue;
+                                        ToString(memory_.device), ToString(need.device), need.peak, remedies_));
+      const Bytes missing = times(need.device - memory_.device, stride);
+      const bool drops = room - missing <= given.least && memory_.policy == TierPolicy::kAuto;
+      if (drops && DropResidents(missing, &resident)) {
+        // What they leave is for what is missing, not for more copies.
+        const Bytes free = memory_.device - given.always - HeldBy(resident);
+        scale = static_cast<double>(room.v) / static_cast<double>(free.v);
+        continue;
+      }
       if (room.v <= 0) break;  // copies exist only during their use
       // Copies and activations take more than their sum: packing, and operands held by moves.
-      scale *= static_cast<double>((room - over).v) / static_cast<double>(room.v) * 0.99;
+      scale *= static_cast<double>((room - missing).v) / static_cast<double>(room.v) * 0.99;
     }
     return refused;
   }
@@ -538,9 +635,9 @@ class Searcher {
   const MakePrograms& make_;
   const Effort effort_;
   const std::string& remedies_;
-  const Seconds known_;  // of a step; slower ones are given up
+  Seconds known_;  // of a step; slower ones are given up
+  std::optional<Tier> best_activations_;
   SearchWork& work_;
-  const int64_t work_before_ = work_.nodes;
   const bool hurries_;            // takes the first way that fits
   std::vector<NodeCosts> costs_;  // per graph
   std::vector<Graph> plain_;      // per graph: what is copied

@@ -4,9 +4,11 @@
 
 #include <functional>
 #include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "compile/layout/layout.h"
 #include "compile/memory/memory_spec.h"
 #include "compile/memory/tier_groups.h"
 #include "compile/residency/residency_spec.h"
@@ -14,8 +16,14 @@
 
 namespace temper {
 
+// A graph with its moves, after UpdateInPlace.
+struct MovedGraph {
+  PipelinedGraph graph;
+  std::optional<Layout> layout = {};  // if it is laid out apart from others (StepUses::apart)
+};
+
 // Makes Programs from graphs that replace those of the uses, in the same order. Several threads may call it at once.
-using MakePrograms = std::function<Result<std::vector<Program>>(std::vector<PipelinedGraph>)>;
+using MakePrograms = std::function<Result<std::vector<Program>>(const std::vector<MovedGraph>&)>;
 
 // Estimated seconds of a step of a Program.
 struct StepSeconds {
@@ -48,11 +56,18 @@ enum class Effort : uint8_t { kAll, kOne, kOthers };
 // far from the bound. Of large ones, of which each choice takes a good part of a second, a search beyond it takes the
 // first way that fits. It counts work, not time, so that all ranks and machines find the same.
 struct SearchWork {
-  static constexpr int64_t kEnough = 400'000;  // some two seconds of a core
+  static constexpr int64_t kEnough = 400'000;  // one to two seconds of a core
 
   int64_t nodes = 0;
+  // What the last placement that fitted left to copies of what residents left: the first guess for others.
+  double scale = 1;
+  // Whether the last search that found none had nothing more to move away from the host.
+  bool short_of_host = false;
+  // A model of which a search looks at few placements.
+  bool large() const { return nodes > kEnough / 5; }
   bool enough() const { return nodes > kEnough; }
-  bool half() const { return nodes > kEnough / 2; }  // the rest is for the best way found
+  bool half() const { return nodes > kEnough / 2; }      // the rest is for the best way found
+  bool most() const { return nodes > kEnough / 4 * 3; }  // no other ways are tried with all tiers
 };
 
 // The fastest choice of tiers found. Errors: kOutOfMemory if none fits, with the numbers; if the operands of one

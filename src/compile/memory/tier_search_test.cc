@@ -43,21 +43,23 @@ Graph Layers() {
 // A step of one micro-batch, whose gradients are laid out among temporaries.
 class OneMicroBatch : public testing::Test {
  protected:
-  Result<std::vector<Program>> Placed(const std::vector<PipelinedGraph>& graphs) const {
-    const Graph micro_batch = UpdateInPlace(graphs[0].graph), update = UpdateInPlace(graphs[1].graph);
+  Result<std::vector<Program>> Placed(const std::vector<MovedGraph>& graphs) const {
+    ++placed_;
+    const Graph &micro_batch = graphs[0].graph.graph, &update = graphs[1].graph.graph;
     return AssignAddresses(
         std::vector<ProgramPlan>{{.name = "train", .stages = {{&micro_batch, 0, 1}, {&update, 0, 1}}}}, 1);
   }
 
   // `knows`: whether the search knows how gradients are laid out. `threads`: of the search.
-  Result<Program> Within(Bytes device, bool knows, int threads = 1, SearchWork* work = nullptr) const {
+  Result<Program> Within(Bytes device, bool knows, int threads = 1, SearchWork* work = nullptr,
+                         Seconds known = kNoSeconds) const {
     const std::vector<PipelinePart> whole;
     StepUses uses{.graphs = {{{&micro_batch_, &whole}, 1}, {{&update_, &whole}, 1}}, .gradients_last = knows};
-    TEMPER_ASSIGN_OR_RETURN(FoundTiers found,
-                            SearchTiers(
-                                {.device = device}, std::move(uses), threads,
-                                [this](const std::vector<PipelinedGraph>& graphs) { return Placed(graphs); },
-                                Effort::kAll, "", kNoSeconds, work));
+    TEMPER_ASSIGN_OR_RETURN(
+        FoundTiers found,
+        SearchTiers(
+            {.device = device}, std::move(uses), threads,
+            [this](const std::vector<MovedGraph>& graphs) { return Placed(graphs); }, Effort::kAll, "", known, work));
     return std::move(found.programs[0]);
   }
 
@@ -68,11 +70,12 @@ class OneMicroBatch : public testing::Test {
   }
 
   Bytes Everything() const {
-    const auto programs = Placed({{micro_batch_, {}}, {update_, {}}});
+    const auto programs = Placed({{{UpdateInPlace(micro_batch_), {}}}, {{UpdateInPlace(update_), {}}}});
     TEMPER_CHECK(programs.ok()) << programs.status().message();
     return (*programs)[0].arena_bytes;
   }
 
+  mutable int placed_ = 0;  // how often
   const Graph layers_ = Layers();
   const Graph micro_batch_ = Differentiate(layers_, /*accumulate=*/false);
   const Graph update_ = BuildUpdate(layers_, {}, Mesh());
@@ -104,6 +107,25 @@ TEST_F(OneMicroBatch, ASearchThatHasDoneEnoughTakesTheFirstWayThatFits) {
     EXPECT_LE(found->arena_bytes, limit);
     EXPECT_LT(2 * (late.nodes - SearchWork::kEnough), whole.nodes) << "nodes of graphs that were placed";
   }
+}
+
+// A step as fast as the moves of its busiest link alone cannot be beaten: shares that move more are not given
+// addresses.
+TEST_F(OneMicroBatch, WhatItsBusiestLinkMakesSlowerThanAKnownStepIsNotPlaced) {
+  const Bytes limit = Everything() * 45 / 100;
+  const auto found = Within(limit, true);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  Bytes fetched{};
+  for (const LinkTraffic& t : TrafficOfStep(*found)) {
+    if (t.to == Tier::kDevice) fetched += t.bytes;
+  }
+  ASSERT_GT(fetched, Bytes{});
+  const MemorySpec memory{.device = limit};
+  placed_ = 0;
+  const Seconds least{static_cast<double>(fetched.v) / memory.links.host_to_device / 2};
+  const auto refused = Within(limit, true, 1, nullptr, least);
+  EXPECT_EQ(refused.status().code(), StatusCode::kOutOfMemory);
+  EXPECT_EQ(placed_, 0);
 }
 
 // Several shares of the device give the same step: the first in order is taken, independent of timing.
@@ -189,9 +211,8 @@ Graph Net() {
 
 bool AllOnDevice(const Graph& graph, const MemorySpec& memory) {
   const std::vector<PipelinePart> whole;
-  const MakePrograms make = [](const std::vector<PipelinedGraph>& moved) -> Result<std::vector<Program>> {
-    const Graph ready = UpdateInPlace(moved[0].graph);
-    return AssignAddresses(std::vector<ProgramPlan>{{.name = "net", .stages = {{&ready, 0, 1}}}}, 1);
+  const MakePrograms make = [](const std::vector<MovedGraph>& moved) -> Result<std::vector<Program>> {
+    return AssignAddresses(std::vector<ProgramPlan>{{.name = "net", .stages = {{&moved[0].graph.graph, 0, 1}}}}, 1);
   };
   const auto found = SearchTiers(memory, {.graphs = {{{&graph, &whole}, 1}}}, 1, make, Effort::kOne, "");
   TEMPER_CHECK(found.ok()) << found.status().message();

@@ -252,6 +252,14 @@ WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, const
   return sets;
 }
 
+Bytes LeavingBytes(const Graph& graph, const Touches& touches) {
+  Bytes sum{};
+  for (ValueId id = 0; id < graph.num_values(); ++id) {
+    if (touches.IsTouched(id) && touches.Leaves(id)) sum += SizeOf(graph, id);
+  }
+  return sum;
+}
+
 std::vector<Window> FindWindows(const Graph& graph, const Touches& touches, const ResidencySpec& spec,
                                 const NodeCosts& costs) {
   return WindowCutter(graph, touches, spec, costs).Run();

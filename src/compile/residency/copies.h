@@ -33,6 +33,10 @@ using WorkingSets = std::array<std::vector<Bytes>, kNumTiers>;
 WorkingSets MeasureWorkingSets(const Graph& graph, const Touches& touches, const ResidencySpec& spec,
                                const NodeCosts& costs);
 
+// Bytes of the activations that may leave the device between forward and backward: if the graph is one part, each is on
+// the device or at the host when the backward begins.
+Bytes LeavingBytes(const Graph& graph, const Touches& touches);
+
 // In the order of their first touches, within the limits of `spec`.
 std::vector<Window> FindWindows(const Graph& graph, const Touches& touches, const ResidencySpec& spec,
                                 const NodeCosts& costs);
