@@ -40,7 +40,7 @@ TEST(CutOnCluster, PromisesWhatItsPlanKeeps) {
   EXPECT_NEAR(cut.gain, gained, 0.02 * gained);
 }
 
-// Half of the base lives at the host: what confirmed the choice is the plan, and need not be made again.
+// Half of the base lives on the disk: what confirmed the choice is the plan, and need not be made again.
 TEST(CutOnCluster, GivesThePlanThatConfirmedItsChoice) {
   const auto model = Must(ModelFromConfig(*FindKnownModel("llama-3.1-8b"), "llama-3.1-8b"));
   RunConfig config;
@@ -49,7 +49,8 @@ TEST(CutOnCluster, GivesThePlanThatConfirmedItsChoice) {
   config.batch.gradient_accumulation_steps = 8;
   config = Must(Resolve(config, {.has_bf16 = true, .today = "2026-01-01", .model_max_seq_len = 131072})).config;
   Cluster cluster = Must(OpenCluster(PosixEnv(), "RTX3090-24"));
-  cluster.memory = GiB(8);
+  cluster.memory = GiB(6);
+  cluster.host_memory = GiB(4);
   const Planner planner(*model, std::move(cluster));
   std::map<int64_t, PlannedRun> plans;
   const BatchCut cut = Must(ChooseBatchCut(config, CutOnCluster(planner, config, /*ranks=*/1, &plans)));
@@ -57,7 +58,7 @@ TEST(CutOnCluster, GivesThePlanThatConfirmedItsChoice) {
   ASSERT_TRUE(plans.contains(cut.rows));
   ApplyCut(cut, &config);
   const PlannedRun planned = Must(planner.Plan(config, /*ranks=*/1));
-  EXPECT_GT(planned.run.train().host.bytes, GiB(4));
+  EXPECT_GT(planned.run.train().disk.bytes, GiB(4));
   EXPECT_EQ(ProgramHash(plans.at(cut.rows).run.train()), ProgramHash(planned.run.train()));
 }
 

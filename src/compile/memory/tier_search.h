@@ -66,7 +66,7 @@ struct SearchWork {
   // A model of which a search looks at few placements.
   bool large() const { return nodes > kEnough / 5; }
   bool enough() const { return nodes > kEnough; }
-  bool half() const { return nodes > kEnough / 2; }      // the rest is for the best way found
+  bool half() const { return nodes > kEnough / 8 * 3; }  // the rest is for the best way found
   bool most() const { return nodes > kEnough / 4 * 3; }  // no other ways are tried with all tiers
 };
 
