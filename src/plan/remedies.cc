@@ -325,7 +325,7 @@ Result<std::vector<Remedy>> FindRemedies(const Planner& planner, const RunConfig
 }
 
 std::vector<Remedy> FindFasterBases(const Planner& planner, const RunConfig& config, const PlannedRun& planned) {
-  constexpr double kWorth = 1.3;  // times as fast: rounding the base is a price
+  constexpr double kWorth = 1.5;  // times as fast: rounding the base is a price
   if (!planned.forecast.fits || planned.forecast.simulation.step < kSlowStep) return {};
   const int ranks = planned.run.mesh.mesh.ranks();
   const OtherSettings others(planner, config, planned);
