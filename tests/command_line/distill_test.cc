@@ -111,16 +111,18 @@ TEST_F(Distill, AnEvaluationOfTheResultIsThatOfItsRun) {
 
 // The teacher's weights are the only ones that a plan with it has more; in int8 they take a quarter of f32's bytes.
 TEST_F(Distill, APlanShowsWhatTheTeacherTakes) {
-  const auto plan = [&](const Arguments& more) {
+  const auto plan = [&](const char* dtype, const Arguments& more = {}) {
     const Ended ended = Temper(With({"plan", "--model", kModel, "--task", "distill", "--teacher", kModel, "--dtype",
-                                     "bf16", "--max_seq_len", "128", "--json"},
+                                     dtype, "--max_seq_len", "128", "--json"},
                                     more));
     EXPECT_EQ(ended.code, 0) << ended.err;
     return Json::parse(ended.out);
   };
-  const int64_t all = plan({})["teacher"]["weight_bytes"].get<int64_t>();
-  EXPECT_EQ(all, 2 * plan({})["parameters"].get<int64_t>());
-  const int64_t kept = plan({"--teacher_base_dtype", "int8"})["teacher"]["weight_bytes"].get<int64_t>();
+  const Json in_f32 = plan("f32");
+  EXPECT_EQ(in_f32["teacher"]["weight_bytes"].get<int64_t>(), 4 * in_f32["parameters"].get<int64_t>());
+  // Processors may pack weights in bf16, whose panels are larger.
+  const int64_t all = plan("bf16")["teacher"]["weight_bytes"].get<int64_t>();
+  const int64_t kept = plan("bf16", {"--teacher_base_dtype", "int8"})["teacher"]["weight_bytes"].get<int64_t>();
   EXPECT_LT(kept, all);
   EXPECT_GT(kept, all / 2) << "the embedding stays as it is computed";
 }

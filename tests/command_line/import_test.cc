@@ -111,14 +111,12 @@ pissa_init: true
 resume_from_checkpoint: null
 )");
   const std::string yaml = Imported("lora_sft.yaml");
-  ExpectLines(yaml,
-              {"save_steps: 0.5", "# From lora_sft.yaml (LLaMA-Factory), by temper import.",
-               "  alpha: 16  # the default of LLaMA-Factory", "  target_modules: [q_proj, v_proj]  # lora_target",
-               "per_device_train_batch_size: 8  # the default of LLaMA-Factory", "warmup_ratio: 0.1  # warmup_steps",
-               "learning_rate: 0.0001", "chat_template: llama3  # template", "output_dir: saves/lora",
-               "#   line 20, pissa_init: true: only PEFT's default initialisation of adapters is supported (A "
-               "uniform, B zero)",
-               "#   line 9, overwrite_cache: true: data is read and tokenized by all threads, once"});
+  ExpectLines(yaml, {"save_steps: 0.5", "# From lora_sft.yaml (LLaMA-Factory), by temper import.",
+                     "  alpha: 16  # the default of LLaMA-Factory", "  target_modules: [q_proj, v_proj]  # lora_target",
+                     "per_device_train_batch_size: 8  # the default of LLaMA-Factory",
+                     "warmup_ratio: 0.1  # warmup_steps", "learning_rate: 0.0001", "chat_template: llama3  # template",
+                     "output_dir: saves/lora", "  init_lora_weights: pissa  # pissa_init",
+                     "#   line 9, overwrite_cache: true: data is read and tokenized by all threads, once"});
   EXPECT_NE(yaml.find("data: [{path: data/../d.jsonl, max_samples: 100}, {path: data/chats.json, max_samples: "
                       "100, columns: {conversations: turns}}]"),
             std::string::npos)

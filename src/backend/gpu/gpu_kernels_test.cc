@@ -65,6 +65,10 @@ TEST(GpuKernels, LackNoOpButThoseNamedHere) {
                                 Op::kMuon,
                                 Op::kAdafactor,
                                 Op::kAverage,
+                                Op::kXielu,
+                                Op::kXieluBackward,
+                                Op::kClamp,
+                                Op::kClampBackward,
                                 Op::kRowSquares,
                                 Op::kScaleColumns,
                                 Op::kScaleColumnsBackward};

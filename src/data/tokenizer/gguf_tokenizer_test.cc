@@ -99,6 +99,7 @@ TEST(GgufTokenizer, SaysWhatIsMissingOrNotKnown) {
   };
   expect("kind 'bert'", [](auto& k) { k.Set("tokenizer.ggml.model", std::string("bert")); });
   expect("pre-tokenizer 'poro-chat'", [](auto& k) { k.Set("tokenizer.ggml.pre", std::string("poro-chat")); });
+  expect("pre-tokenizer 'default'", [](auto& k) { k.Set("tokenizer.ggml.pre", std::string("default")); });
   expect("no list of tokens", [](auto& k) { k.Set("tokenizer.ggml.tokens", uint32_t{1}); });
   expect("2 entries for 3 tokens", [](auto& k) { k.Set("tokenizer.ggml.token_type", std::vector<int32_t>{1, 1}); });
   expect("is not two tokens", [](auto& k) { k.Set("tokenizer.ggml.merges", std::vector<std::string>{"ab"}); });
@@ -113,6 +114,7 @@ TEST(GgufTokenizer, SaysWhatIsMissingOrNotKnown) {
 TEST(GgufTokenizer, ChatTemplatesAndEndsOfTurnsAreFiles) {
   GgufMetadata keys;
   keys.Set("tokenizer.ggml.model", std::string("gpt2"));
+  keys.Set("tokenizer.ggml.pre", std::string("gpt-2"));
   keys.Set("tokenizer.ggml.tokens", std::vector<std::string>{"a", "<e>", "<t>"});
   keys.Set("tokenizer.ggml.token_type", std::vector<int32_t>{1, 3, 3});
   keys.Set("tokenizer.ggml.merges", std::vector<std::string>{});
