@@ -231,7 +231,7 @@ TEST_F(Optimizers, AMeshThatCutsWhatIsToStayWholeIsRefusedByName) {
        {std::tuple{"muon", "fsdp=2", "2",
                    "optimizer muon works on whole matrices, and mesh fsdp=2 splits model.layers."},
         {"adafactor", "fsdp=2", "2", "optimizer adafactor works on whole "},
-        {"adafactor", "tp=2", "2", "optimizer adafactor works on whole "},
+        {"adafactor", "cp=2", "2", "optimizer adafactor works on whole "},
         {"adamw_8bit", "fsdp=8", "8",
          "optimizer adamw_8bit keeps states in blocks of 256 elements, which have to be whole, and mesh fsdp=8 splits "
          "model.layers.0.self_attn.q_proj.weight over fsdp: keep it whole"}}) {

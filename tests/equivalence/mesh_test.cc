@@ -558,8 +558,7 @@ TEST(Mesh, OptimizersThatWorkOnBlocksOrMatricesHaveTheLossesOfOneRank) {
                      {Op::kMuon, UpdateSettings(Op::kMuon), MeshOf({{Axis::kDp, 2}})},
                      {Op::kMuon, UpdateSettings(Op::kMuon), MeshOf({{Axis::kPp, 2}})},
                      {Op::kAdafactor, UpdateSettings(Op::kAdafactor), MeshOf({{Axis::kDp, 2}})},
-                     {Op::kAdafactor, UpdateSettings(Op::kAdafactor), MeshOf({{Axis::kPp, 2}})},
-                     {Op::kAdafactor, UpdateSettings(Op::kAdafactor), MeshOf({{Axis::kCp, 2}})}};
+                     {Op::kAdafactor, UpdateSettings(Op::kAdafactor), MeshOf({{Axis::kPp, 2}})}};
   for (const auto& [op, settings, mesh, hidden, blocks] : cases) {
     SCOPED_TRACE(fmt::format("{}, {}", ToString(op), mesh.mesh.ToString()));
     RunSpec spec{.config = LlamaConfigText(true, hidden, blocks),
