@@ -235,6 +235,8 @@ TEST_P(Equivalence, ScalarAndFastKernelsAgree) {
   EXPECT_NEAR(fast.grad_norm(), scalar.grad_norm(), 128 * u * scalar.grad_norm());
   for (const Buffer& buffer : fast.train().buffers) {
     if (buffer.role != Role::kGradient || HasNoGradient(buffer.name)) continue;
+    // In bf16 a token near a tie goes to another expert, which the gradients of a router of a few tokens show in full.
+    if (spec.dtype == DType::kBF16 && buffer.name.find(".router.") != std::string::npos) continue;
     EXPECT_LE(Distance(scalar, fast, buffer.name), (of_chunks ? 512 : 128) * u) << buffer.name;
   }
 }
