@@ -33,7 +33,7 @@ class Decoder final : public Model {
     if (std::exchange(spec.head_bias, false)) spec.facts.ignored.push_back(HeadInFiles() + ".bias");
     if (std::exchange(spec.facts.tied, false)) spec.names.tied_heads = {HeadInFiles(), s_.names.head};
     spec.names.head = kClassHeadModule;
-    spec.head_layer.module = s_.head_layer.of_classes;
+    spec.head_layer.module.clear();
     spec.names.head_in_files.clear();
     return MakeDecoder(std::move(spec));
   }

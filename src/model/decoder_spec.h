@@ -71,8 +71,7 @@ struct DecoderNames {
 
 // A dense layer, an activation and a norm between the last norm and the head: "<module>.dense", "<module>.norm".
 struct HeadLayer {
-  std::string module;      // "": there is none
-  std::string of_classes;  // what the module is called under a head of classes
+  std::string module;  // "": there is none
   bool bias = false;
   Activation activation = Activation::kGelu;
 };

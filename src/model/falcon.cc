@@ -97,7 +97,6 @@ Result<std::unique_ptr<Model>> ReadFalcon(const Json& file, const std::string& w
     s.gguf.ffn_norm = "attn_norm";
   }
   if (bias) s.gguf.missing = "biases";
-  if (alibi) s.gguf.missing = "ALiBi";
   return MakeDecoder(std::move(s));
 }
 

@@ -246,7 +246,7 @@ bool SaysSame(const GgufValue& said, const GgufValue& meant) {
   return a && b && SameNumber(*a, *b);
 }
 
-// Of keys that a description lacks: those that change nothing.
+// Whether a key that the description does not have changes nothing.
 bool ChangesNothing(std::string_view key, const GgufValue& value, std::string_view architecture) {
   for (const char* known :
        {"vocab_size", "context_length", "rope.dimension_count", "rope.scaling.finetuned", "tensor_data_layout",

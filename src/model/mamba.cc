@@ -9,7 +9,7 @@
 namespace temper {
 namespace {
 
-// The class bounds steps by this; what has an effect is not computed.
+// The class clamps steps to this range. Only a range that changes no step is supported.
 Status ExpectAnyStep(const Json& config, const std::string& where) {
   const auto limit = config.find("time_step_limit");
   if (limit == config.end() || limit->is_null()) return OkStatus();

@@ -100,7 +100,7 @@ Result<std::unique_ptr<Model>> ReadModernBertDecoder(const Json& file, const std
   TEMPER_ASSIGN_OR_RETURN(s.embedding_dropout, ReadDropout(config, "embedding_dropout", 0, where, &s.facts));
 
   TEMPER_ASSIGN_OR_RETURN(s.head_bias, BoolOr(config, "decoder_bias", true, where));
-  s.head_layer = {.module = "lm_head", .of_classes = "head"};
+  s.head_layer = {.module = "lm_head"};
   TEMPER_ASSIGN_OR_RETURN(s.head_layer.bias, BoolOr(config, "classifier_bias", false, where));
   TEMPER_ASSIGN_OR_RETURN(const std::string name, StringOr(config, "classifier_activation", "gelu", where));
   const auto activation = ActivationNamed(name, /*gated=*/false);

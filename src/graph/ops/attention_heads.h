@@ -28,8 +28,8 @@ inline TensorType AttendedType(const TensorType& q, const TensorType& v, const A
   return {q.dtype, {q.shape[0], v.shape[1] / a.Int("kv_heads") * a.Int("heads")}};
 }
 
-// ALiBi (Press et al. 2021): before they are scaled, scores of a query and a key grow by its head's slope times the
-// distance of the key, which is not positive. `rounded`: as Falcon's class has it, places in the document and
+// ALiBi (Press et al. 2021): before they are scaled, slope * (position of the key - position of the query) is added to
+// scores, with a slope for each head. `rounded`: as Falcon's class has it, places in the document and
 // the slope times each are rounded to bf16, and the difference of both counts.
 struct AttentionSlopes {
   static constexpr const char kKey[] = "slopes", kRoundedKey[] = "rounded_slopes";

@@ -411,7 +411,7 @@ std::vector<MeasuredCase> Measured(DType dtype) {
   return cases;
 }
 
-// What all that work on the head's logits have alike.
+// What the rules of all ops on the head's logits share.
 constexpr OpRule LogitsRule(Result<Types> (*infer)(const Types&, const Attributes&),
                             std::span<const AttributeSpec> attributes, const FlowRule* flow) {
   return {.kind = OpKind::kProduct,
