@@ -180,8 +180,10 @@ Bytes Excess(const Forecast& f, bool shared) {
   return std::max(f.bytes - f.limit, Bytes{}) + std::max(f.host_bytes - f.host_limit, Bytes{});
 }
 
-// Programs of fewer instructions are compiled in some hundredths of a second.
+// The first placement that fits is taken in Programs of so many instructions: a search through all takes seconds there.
 constexpr int64_t kManyInstructions = 8000;
+// Programs of fewer instructions are compiled whole in some hundredths of a second: few blocks would save nothing.
+constexpr int64_t kFewInstructions = 3000;
 // Bytes that are extrapolated from few blocks are this close to those of the whole step: 1.7 % too few were seen, with
 // LoRA beside trained embeddings.
 constexpr double kExtrapolates = 0.05;
@@ -198,10 +200,10 @@ int64_t InstructionsOf(const Program& program) {
 class OtherSettings {
  public:
   OtherSettings(const Planner& planner, const RunConfig& config, const PlannedRun& planned)
-      : planner_(planner), many_(InstructionsOf(planned.run.train()) >= kManyInstructions) {
+      : planner_(planner), instructions_(InstructionsOf(planned.run.train())) {
     const bool names_blocks = config.lora.NamesBlocks() || config.mesh.gathered_blocks ||
                               config.machine.recompute_blocks || config.mesh.pp > 1;
-    if (names_blocks || planner.cluster().shared || !many_) return;
+    if (names_blocks || planner.cluster().shared || instructions_ < kFewInstructions) return;
     few_.emplace(planner.model(), kBetweenCollectives);
     if (!few_->any()) few_.reset();
   }
@@ -213,7 +215,8 @@ class OtherSettings {
   // Errors: this model cannot be split this way.
   Result<Found> Find(const RunConfig& config, int ranks) const {
     if (std::optional<Found> too_large = Extrapolate(config, ranks)) return *std::move(too_large);
-    TEMPER_ASSIGN_OR_RETURN(PlannedRun planned, planner_.PlanQuickly(config, ranks, /*first_that_fits=*/many_));
+    TEMPER_ASSIGN_OR_RETURN(PlannedRun planned, planner_.PlanQuickly(config, ranks, /*first_that_fits=*/instructions_ >=
+                                                                                        kManyInstructions));
     return Found{.forecast = std::move(planned.forecast)};
   }
   // Its kernels and collectives alone, as if the devices were large enough; 0: not known.
@@ -259,9 +262,11 @@ class OtherSettings {
                 .compiled = false};
     Forecast& f = found.forecast;
     KeepWithin(config.memory, &f);
-    // No way to compile the step holds less than the optimizer's states, and nothing else holds them but these tiers.
-    const bool all_on_device = config.memory.policy == TierPolicy::kDevice;
-    const double least = all_on_device ? whole.bytes * (1 - kExtrapolates) : whole.optimizer;
+    // No way to compile the step holds less than the optimizer's states, beside all gradients where clipping waits for
+    // the last of them, and nothing else holds these but these tiers.
+    const bool all_on_device = config.memory.policy == TierPolicy::kDevice, clips = config.optimizer.max_grad_norm > 0;
+    const double held = whole.optimizer + (clips ? whole.gradients : 0);
+    const double least = all_on_device ? whole.bytes * (1 - kExtrapolates) : held;
     const Bytes room = all_on_device ? f.limit : f.limit + f.host_limit;
     if (least <= static_cast<double>(room.v)) return std::nullopt;
     f.simulation.step = {whole.seconds};
@@ -270,7 +275,7 @@ class OtherSettings {
   }
 
   const Planner& planner_;
-  const bool many_;               // instructions
+  const int64_t instructions_;    // of the run as asked
   std::optional<FewBlocks> few_;  // nullopt: everything is compiled whole
 };
 

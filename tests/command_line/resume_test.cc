@@ -130,6 +130,28 @@ TEST_F(Resume, WithEvaluationsAndCheckpointsOfEpochsStoppedEndsWithTheSameBytes)
                      "step 16/32", {{SIGTERM, 75}});
 }
 
+// goldens/first_format: the checkpoint of step 2 that commit c80fc0e0, from before graphs had names, wrote with these
+// options (model `m`: the example's). Its steps 3 and 4 had the losses below. Kernels of another processor round f32
+// sums otherwise: 1e-4 is some hundred times that.
+TEST_F(Resume, ACheckpointOfTheFirstFormatGoesOnAsItWould) {
+  const std::string from = std::string(kProjectFolder) + "/tests/command_line/goldens/first_format/checkpoint-2";
+  const std::string to = Path("out/checkpoint-2");
+  ASSERT_TRUE(PosixEnv().CreateFolders(to).ok());
+  for (const std::string& file : Must(PosixEnv().List(from))) {
+    temper::Spill(JoinPath(to, file), temper::Slurp(JoinPath(from, file)));
+  }
+  CopyModel("m");
+  const Ended resumed =
+      Temper(With(Train({"--model", "m", "--max_seq_len", "48", "--dtype", "f32"}),
+                  {"--lora.r", "1", "--lora.target_modules", "q_proj", "--save_steps", "2", "--resume"}));
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_NE(resumed.err.find("resume      from out/checkpoint-2"), std::string::npos) << resumed.err;
+  std::map<int64_t, double> losses = Losses(Path("out"));
+  ASSERT_EQ(losses.size(), 2u);
+  EXPECT_NEAR(losses[3], 7.3484375286870245, 1e-4);
+  EXPECT_NEAR(losses[4], 5.276477924108085, 1e-4);
+}
+
 TEST_F(Resume, AStopReportsItsWaitAndASecondSignalTheLostWork) {
   Process run(Command(Train({"--max_steps", "3", "--gradient_accumulation_steps", "64"})), folder());
   ASSERT_TRUE(run.ReadErrUntil("train step 1/3"));

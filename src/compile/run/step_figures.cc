@@ -13,6 +13,7 @@ StepFigures Extrapolated(const StepFigures& low, int64_t more, std::span<const M
     all.seconds += times * (high.seconds - low.seconds);
     all.flops_per_token += times * (high.flops_per_token - low.flops_per_token);
     all.activations += times * (high.activations - low.activations);
+    all.gradients += times * (high.gradients - low.gradients);
     all.optimizer += times * (high.optimizer - low.optimizer);
   }
   return all;
@@ -48,6 +49,7 @@ StepFigures FiguresOfStep(const Program& train, const StepEstimate& estimate, By
           .seconds = seconds,
           .flops_per_token = flops_per_token,
           .activations = static_cast<double>(train.peak.activations.v),
+          .gradients = static_cast<double>(train.peak.gradients.v),
           .optimizer = static_cast<double>(train.peak.optimizer.v)};
 }
 

@@ -12,8 +12,8 @@
 namespace temper {
 
 struct StepFigures {
-  double bytes = 0, seconds = 0, flops_per_token = 0;  // flops_per_token: those that the model requires
-  double activations = 0, optimizer = 0;               // parts of `bytes` at the memory peak
+  double bytes = 0, seconds = 0, flops_per_token = 0;    // flops_per_token: those that the model requires
+  double activations = 0, gradients = 0, optimizer = 0;  // parts of `bytes` at the memory peak
 };
 // Extrapolates from `low`. Each kind of blocks has `high`, the figures with `more` additional blocks of that kind, and
 // `blocks`, the number of blocks to add to those of `low`; negative: to remove.

@@ -8,14 +8,16 @@ namespace temper::step_figures_test {
 namespace {
 
 TEST(StepFigures, OfManyBlocksAreExtrapolatedLinearly) {
-  const StepFigures low{.bytes = 10, .seconds = 1, .flops_per_token = 3, .activations = 2, .optimizer = 6},
-      high{.bytes = 14, .seconds = 2, .flops_per_token = 5, .activations = 4, .optimizer = 10};
+  const StepFigures low{
+      .bytes = 10, .seconds = 1, .flops_per_token = 3, .activations = 2, .gradients = 1, .optimizer = 6},
+      high{.bytes = 14, .seconds = 2, .flops_per_token = 5, .activations = 4, .gradients = 3, .optimizer = 10};
   const auto with = [&](double blocks) { return Extrapolated(low, 2, std::vector{MoreOfKind{high, blocks}}); };
   const StepFigures f = with(6);
   EXPECT_EQ(f.bytes, 22);
   EXPECT_EQ(f.seconds, 4);
   EXPECT_EQ(f.flops_per_token, 9);
   EXPECT_EQ(f.activations, 8);
+  EXPECT_EQ(f.gradients, 7);
   EXPECT_EQ(f.optimizer, 18);
   EXPECT_EQ(with(-2).bytes, 6) << "a stage of fewer blocks";
 }
