@@ -13,6 +13,11 @@
 
 namespace temper {
 
+struct StoreRead {
+  Bytes at;
+  std::span<std::byte> to;
+};
+
 class Store {
  public:
   virtual ~Store() = default;
@@ -20,6 +25,13 @@ class Store {
   // Errors name the file, the offset and the cause. REQUIRES: within size().
   virtual Status Read(Bytes at, std::span<std::byte> to) = 0;
   virtual Status Write(Bytes at, std::span<const std::byte> from) = 0;
+  // As Read of each, together: a disk may serve all at once.
+  virtual Status ReadAll(std::span<const StoreRead> reads) {
+    for (const StoreRead& read : reads) {
+      if (Status status = Read(read.at, read.to); !status.ok()) return status;
+    }
+    return {};
+  }
   // Begins or ceases: the processor is idle until a read completes, so spending processor time to speed up reads is
   // free. May be called by any thread.
   virtual void NoteAwaited(bool /*awaited*/) {}
@@ -34,11 +46,14 @@ class StoreStream final : public Stream {
   std::byte* AddressOf(Bytes at) const;
   Status CopyToDevice(std::span<const std::byte> host, std::byte* device) override;
   Status CopyToHost(const std::byte* device, std::span<std::byte> host) override;
+  // Places, not addresses.
+  Status CopyAllToHost(std::span<const StoreRead> reads) { return store_.ReadAll(reads); }
   Status Synchronize() override { return OkStatus(); }
   void NoteAwaited(bool awaited) { store_.NoteAwaited(awaited); }
 
- private:
   Bytes PlaceOf(const std::byte* address) const;
+
+ private:
   Store& store_;
   const Bytes base_;
 };

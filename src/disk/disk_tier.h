@@ -2,7 +2,9 @@
 //
 //   [0, spill)   the spill file: what the run moves out of memory and back (optimizer states, activations, gradients)
 //   above        regions that are mapped onto tensors of safetensors files, read only: frozen weights, which are read
-//                from the model's own folder, converted on the way where it holds another dtype
+//                from the model's own folder, converted on the way where it holds another dtype. A weight may lie in
+//                several, one behind the other: an expert's matrix each. Beside them regions of copies in the spill
+//                file, of frozen weights that no file has as the run wants them
 //
 // Nothing is mapped into memory: a file that vanishes, shrinks or changes during a run is an error that names it, not a
 // signal, and not a step on wrong weights. Reads and writes go around the page cache.
@@ -40,13 +42,17 @@ class DiskTier final : public Store {
     Bytes at;  // address; its size is slice.bytes()
     StoredSlice slice;
   };
+  struct CopiedRegion {
+    Bytes at, size;
+  };
   struct Spec {
     std::string folder;  // of the spill file; created if missing
-    Bytes spill;         // 0: no spill file
+    Bytes spill;         // 0, and nothing is copied: no spill file
     std::vector<MappedRegion> mapped;
+    std::vector<CopiedRegion> copied = {};
   };
 
-  // REQUIRES: mapped regions lie above `spec.spill` and do not overlap. Errors: too little space (with the numbers), a
+  // REQUIRES: regions lie above `spec.spill` and do not overlap. Errors: too little space (with the numbers), a
   // folder or file that cannot be opened, a weights file that has
   // changed since its header was read. `env` must outlive the tier.
   static Result<std::unique_ptr<DiskTier>> Create(Env& env, Spec spec);
@@ -55,10 +61,12 @@ class DiskTier final : public Store {
   DiskTier& operator=(const DiskTier&) = delete;
 
   // Copies the to.size() bytes from address `at` on. If memory and file are aligned alike and it is not awaited, that
-  // takes no processor time: no byte is copied. REQUIRES: they lie in the spill file or in one mapped region; in one
-  // that converts they are whole elements, and `to` is aligned to these. After an error `to` is undefined.
+  // takes no processor time: no byte is copied. REQUIRES: they lie below `spill`, or in regions without a gap
+  // between them; in one that converts they are whole elements, and `to` is aligned to these. After an error `to` is
+  // undefined.
   Status Read(Bytes at, std::span<std::byte> to) override;
-  // REQUIRES: they lie in the spill file. After an error these bytes of it are undefined.
+  Status ReadAll(std::span<const StoreRead> reads) override;
+  // REQUIRES: they lie below `spill`, or in a region that is copied. After an error these bytes of it are undefined.
   Status Write(Bytes at, std::span<const std::byte> from) override;
 
   void NoteAwaited(bool awaited) override { awaited_ += awaited ? 1 : -1; }
@@ -71,20 +79,24 @@ class DiskTier final : public Store {
     std::unique_ptr<BlockFile> blocks;
     FileVersion version;
   };
-  struct Mapped {
-    Bytes at;
-    StoredSlice slice;
-    size_t file = 0;  // in files_
+  struct Region {
+    Bytes at, size;
+    StoredSlice slice = {};
+    size_t file = 0;          // in files_
+    int64_t spilled_at = -1;  // of a copy: its place in the spill file
   };
   // Bytes of a file that are converted in memory.
   struct Run;
 
   DiskTier() = default;
-  Status OpenSpill(Env& env, const Spec& spec);
+  Status OpenSpill(Env& env, const std::string& folder, Bytes size);
   Status OpenMapped(Env& env, std::vector<MappedRegion> mapped);
-  const Mapped& RegionOf(Bytes at, size_t size) const;
-  Status ReadMapped(const Mapped& region, Bytes at, std::span<std::byte> to);
-  Status ReadRun(const Run& run, std::span<std::byte> to);
+  size_t RegionOf(Bytes at) const;
+  // Calls take(run, its bytes of `to`) for each run of a read until it returns false.
+  template <class Take>
+  bool ForRuns(const StoreRead& read, const Take& take) const;
+  Status ReadChunk(const Run& run, int64_t k, std::span<std::byte> to, std::span<std::byte> buffer) const;
+  std::string Described(const Run& run) const;
   Status WriteWithinBlock(int64_t begin, std::span<const std::byte> data, std::span<std::byte> buffer);
   Status CheckUnchanged(const File& file) const;
 
@@ -92,7 +104,7 @@ class DiskTier final : public Store {
   std::string folder_;
   std::unique_ptr<BlockFile> spill_file_;
   std::vector<File> files_;
-  std::vector<Mapped> mapped_;  // by address
+  std::vector<Region> regions_;  // by address
   std::unique_ptr<IoTeam> readers_, writers_;
   std::atomic<int> awaited_ = 0;  // number of waiting callers
   std::mutex ends_;               // held while one block is read, changed in part and written: two writes may share it

@@ -242,6 +242,56 @@ TEST(DiskTier, ShardsAndASpillFileAreOneSpace) {
   EXPECT_TRUE(Same(got, spilled));
 }
 
+// A stack of experts that files have in a tensor each is one value, and its matrices are read alone or together.
+TEST(DiskTier, RegionsOneBehindTheOtherAreReadAsOneAndCopiesLieInTheSpillFile) {
+  const ScratchFolder scratch;
+  const TensorType matrix{DType::kBF16, {700, 1001}};
+  std::vector<TensorDeclaration> tensors;
+  for (const char* name : {"e0", "e1", "e2"}) tensors.push_back({name, matrix});
+  WriteModelFile(scratch / "model.safetensors", tensors);
+  const ModelWeights weights = Must(ModelWeights::Open(PosixEnv(), scratch.path()));
+  for (const DType as : {DType::kBF16, DType::kF32}) {
+    const Bytes each{700 * 1001 * SizeOf(as)}, copied_at{1 << 20};
+    DiskTier::Spec spec{scratch / "spill", Bytes{5000}, {}, {{copied_at, Bytes{70'001}}}};
+    std::vector<std::byte> stack;
+    const Bytes first{2 << 20};
+    for (int64_t e = 0; e < 3; ++e) {
+      const ModelWeights::Entry entry = Must(weights.Require("e" + std::to_string(e)));
+      spec.mapped.push_back({first + each * e, Must(FindSlice(entry, WholeOf(entry, as)))});
+      std::vector<std::byte> expected(static_cast<size_t>(each.v));
+      Must(entry.ReadElementsAs(0, as, expected));
+      stack.insert(stack.end(), expected.begin(), expected.end());
+    }
+    const auto tier = Must(DiskTier::Create(PosixEnv(), spec));
+    std::vector<std::byte> copy(70'001), spilled(5000), got(stack.size());
+    Fill(copy, 1);
+    Fill(spilled, 2);
+    Must(tier->Write(copied_at, copy));
+    Must(tier->Write(Bytes{0}, spilled));
+    Must(tier->Read(first, got));
+    EXPECT_TRUE(Same(got, stack));
+    // Over a border, and three reads at once, one of them of the copy.
+    const auto at = [&](Bytes begin, size_t size) {
+      return std::span(got).subspan(static_cast<size_t>(begin.v), size);
+    };
+    const Bytes across = each - Bytes{400};
+    std::vector<std::byte> of_copy(1000), of_spill(5000);
+    std::fill(got.begin(), got.end(), std::byte{});
+    const StoreRead reads[] = {{first + across, at(across, 800)},
+                               {copied_at + Bytes{69'001}, of_copy},
+                               {first + each * 2, at(each * 2, static_cast<size_t>(each.v))},
+                               {Bytes{0}, of_spill}};
+    Must(tier->ReadAll(reads));
+    EXPECT_TRUE(Same(of_copy, std::span(copy).last(1000)));
+    EXPECT_TRUE(Same(of_spill, spilled));
+    std::vector<std::byte> expected(stack.size());
+    for (const auto& [begin, size] : {std::pair(across, Bytes{800}), {each * 2, each}}) {
+      std::copy_n(stack.begin() + begin.v, size.v, expected.begin() + begin.v);
+    }
+    EXPECT_TRUE(Same(got, expected));
+  }
+}
+
 TEST(DiskTier, TakesMemoryForWritesOnlyWhereItSpills) {
   EXPECT_EQ(DiskBuffers(/*spills=*/true), DiskBuffers(/*spills=*/false) * 2);
   EXPECT_LE(DiskBuffers(/*spills=*/true), MiB(16));

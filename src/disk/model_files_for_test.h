@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/scratch_folder.h"
+#include "disk/stored_slice.h"
 #include "format/conversion.h"
 #include "format/model_weights.h"
 #include "format/safetensors_writer.h"
@@ -62,6 +63,13 @@ inline void WriteModelFile(const std::string& path, const std::vector<TensorDecl
 // The whole of a tensor, as `dtype`, without memory.
 inline PartView WholeOf(const ModelWeights::Entry& entry, DType dtype) {
   return View{nullptr, {dtype, entry.tensor->type()->shape}};
+}
+
+// The one slice of a part that is one run.
+inline Result<StoredSlice> FindSlice(const ModelWeights::Entry& entry, const PartView& part) {
+  TEMPER_ASSIGN_OR_RETURN(const std::vector<StoredSlice> slices, FindSlices(entry, part));
+  TEMPER_CHECK(slices.size() == 1) << slices.size() << " slices of " << entry.tensor->name;
+  return slices[0];
 }
 
 }  // namespace temper

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "format/model_weights.h"
@@ -23,10 +24,14 @@ struct StoredSlice {
   Bytes bytes() const { return {elements * SizeOf(as)}; }  // in memory, and in the tier's addresses
 };
 
-// Where the elements of `part` are stored (its memory is not used). kUnsupported
-// if they are not contiguous in one file (a part of the columns, a tensor in
-// pieces): its owner then copies them into the spill file once; and if the stored
-// type does not convert. REQUIRES: part.global has as many elements as the tensor.
-Result<StoredSlice> FindSlice(const ModelWeights::Entry& entry, const PartView& part);
+// Shorter runs of a tensor are not read from their places: each is a request to the disk.
+inline constexpr Bytes kShortestRun = KiB(64);
+
+// Where the elements of `part` are stored (its memory is not used): one slice after another, as many as there are
+// stretches of it that are contiguous in the file, such as its rows of each matrix of a stack. kUnsupported if there
+// are several and they are shorter than kShortestRun (a part of the columns), or the tensor is in pieces: its owner
+// then copies the elements into the spill file once; and if the stored type does not convert. REQUIRES: part.global has
+// as many elements as the tensor.
+Result<std::vector<StoredSlice>> FindSlices(const ModelWeights::Entry& entry, const PartView& part);
 
 }  // namespace temper

@@ -95,5 +95,25 @@ TEST(StoredSlice, PiecesAndTypesThatDoNotConvertAreRefused) {
   EXPECT_EQ(refused.status().code(), StatusCode::kUnsupported);
 }
 
+// Gate and up of experts whose files have one above the other.
+TEST(StoredSlice, LongRunsOfEachMatrixAreASliceEach) {
+  const ScratchFolder scratch;
+  const Shape stack{3, 8, 5000};
+  WriteModelFile(scratch / "model.safetensors", {{"w", {DType::kBF16, stack}}});
+  const ModelWeights weights = Must(ModelWeights::Open(PosixEnv(), scratch.path()));
+  const ModelWeights::Entry w = Must(weights.Require("w"));
+  const int64_t begin = w.file->data_begin() + w.tensor->begin;
+
+  const auto up = Must(FindSlices(w, Part(DType::kBF16, {2, 7, 5000}, stack, {1, 1, 0})));
+  ASSERT_EQ(up.size(), 2u);
+  for (int64_t m = 0; m < 2; ++m) {
+    const StoredSlice& of_matrix = up[static_cast<size_t>(m)];
+    EXPECT_EQ(of_matrix.begin, begin + ((m + 1) * 8 + 1) * 5000 * 2);
+    EXPECT_EQ(of_matrix.elements, 7 * 5000);
+  }
+  const auto short_rows = FindSlices(w, Part(DType::kBF16, {2, 6, 5000}, stack, {1, 2, 0}));
+  EXPECT_EQ(short_rows.status().code(), StatusCode::kUnsupported) << "60,000 bytes are fewer than " << kShortestRun.v;
+}
+
 }  // namespace
 }  // namespace temper::stored_slice_test

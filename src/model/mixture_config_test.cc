@@ -7,6 +7,7 @@
 #include "model/base_format.h"
 #include "model/families.h"
 #include "model/model.h"
+#include "model/quantisation_config.h"
 
 namespace temper::mixture_config_test {
 namespace {
@@ -209,6 +210,8 @@ TEST(MixtureConfig, ExpertsAreKeptAsBaseDtypeOrTheFilesSay) {
                                             {"bnb_4bit_quant_type", "nf4"},
                                             {"bnb_4bit_use_double_quant", true}};
   EXPECT_EQ(format(*Read(of_bitsandbytes), nf4), none) << "which leaves experts as they are";
+  NoteQuantisedExperts(&of_bitsandbytes);
+  EXPECT_EQ(format(*Read(of_bitsandbytes), none), nf4) << "but where files were found to have them in nf4";
   Json config = GptOssJson();
   config["quantization_config"] = {{"quant_method", "mxfp4"},
                                    {"modules_to_not_convert", {"lm_head", "model.layers.1.mlp.experts"}}};

@@ -44,6 +44,9 @@ std::vector<std::string> MethodsThatAreRead() {
   return methods;
 }
 
+// A key that no file has.
+constexpr char kExpertsToo[] = "experts, too";
+
 constexpr char kRemedy[] = "use the original weights, with base_dtype: nf4 or int8 for less memory";
 
 // modules_to_not_convert, under either of its names.
@@ -95,10 +98,16 @@ void ReadStoredFormat(const Json& config, bool has_stored_experts, ModelFacts* f
   const StoredFormat& stored = *rule->stored;
   const ElementFormat format = FormatWith(*rule);
   if (!stored.of_experts) facts->modules_format = format;
-  facts->experts_format = stored.leaves_experts ? ElementFormat(DType::kBF16) : format;
+  const bool leaves_experts = stored.leaves_experts && !QuantisationOf(config)->contains(kExpertsToo);
+  facts->experts_format = leaves_experts ? ElementFormat(DType::kBF16) : format;
   for (const Json& name : LeftBy(*QuantisationOf(config))) {
     if (name.is_string()) facts->not_converted.push_back(name.get<std::string>());
   }
+}
+
+void NoteQuantisedExperts(Json* config) {
+  const auto it = config->find("quantization_config");
+  if (it != config->end() && it->is_object()) (*it)[kExpertsToo] = true;
 }
 
 Status CheckFormatIsRead(const Json& config, const ModelFacts& facts, const std::string& where) {

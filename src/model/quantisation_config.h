@@ -18,6 +18,9 @@ Status CheckQuantisation(const Json& config, const std::string& where);
 // Sets what `config` says of the formats of linear modules and experts; `has_stored_experts`: of a format that experts
 // alone have (StoredFormat::of_experts), in families that are published so. REQUIRES: CheckQuantisation was OK.
 void ReadStoredFormat(const Json& config, bool has_stored_experts, ModelFacts* facts);
+// From now on ReadStoredFormat finds that files have experts, too, in the format of linear modules: config.json does
+// not say, and transformers before 5, where each matrix of an expert was a linear module, wrote such folders.
+void NoteQuantisedExperts(Json* config);
 // kUnsupported where experts are stored in such a format and the family, which has set `facts`, does not read it.
 Status CheckFormatIsRead(const Json& config, const ModelFacts& facts, const std::string& where);
 // Of a multimodal model: `text`, the configuration of its text model, says what `config` says, if that says anything.

@@ -239,8 +239,10 @@ std::vector<LinkTraffic> TrafficOfStep(const Program& program) {
     for (const Instruction& i : segment.instructions) {
       if (!IsMove(i.op)) continue;
       const auto from = static_cast<size_t>(i.inputs[0]), to = static_cast<size_t>(i.outputs[0]);
+      const TensorType* const second =
+          i.inputs.size() == 2 ? &segment.operands[static_cast<size_t>(i.inputs[1])] : nullptr;
       moved[static_cast<int>(TierOf(binding.offsets[from]))][static_cast<int>(TierOf(binding.offsets[to]))] +=
-          MovedBytesOf(segment.operands[from], i.inputs.size(), segment.operands[to], i.attributes).size;
+          BytesOnLink(segment.operands[from], second, segment.operands[to], i.attributes);
     }
   }
   std::vector<LinkTraffic> traffic;

@@ -67,6 +67,14 @@ std::vector<Part> PartsOf(const Program& program, const Segment& segment, const 
         MovedBytesOf(segment.operands[from], instruction.inputs.size(), segment.operands[to], instruction.attributes);
     add({.operand = from, .is_scratch = false, .writes = false, .from = moved.from, .size = moved.size});
     add({.operand = to, .is_scratch = false, .writes = true, .from = moved.to, .size = moved.size});
+    if (instruction.attributes.Flag("routed")) {
+      const auto expert = static_cast<size_t>(instruction.inputs[1]);
+      add({.operand = expert,
+           .is_scratch = false,
+           .writes = false,
+           .from = {},
+           .size = segment.operands[expert].bytes()});
+    }
     return parts;
   }
   for (const auto* list : {&instruction.inputs, &instruction.outputs}) {

@@ -8,19 +8,29 @@
 namespace temper {
 namespace {
 
-// The places of the disk tier's frozen weights in the model's files.
-// kUnsupported: not all are stored there in the required form.
-Result<std::vector<DiskTier::MappedRegion>> MapFrozen(const Program& program, const OpenedModel& model) {
-  std::vector<DiskTier::MappedRegion> regions;
+// The disk tier's frozen weights that are read from their places in the model's files, by name. `why_not`: of one that
+// is not, where some are not.
+Result<std::set<std::string>> MapFrozen(const Program& program, const OpenedModel& model,
+                                        std::vector<DiskTier::MappedRegion>* regions, std::string* why_not) {
+  std::set<std::string> mapped;
   for (const Buffer& b : program.buffers) {
     if (b.tier() != Tier::kDisk || !IsFrozen(b)) continue;
     const View view{nullptr, b.type};
-    TEMPER_ASSIGN_OR_RETURN(
-        StoredSlice slice,
-        model.FindStored(b.name, b.shard ? PartView(view, b.shard->global, b.shard->begin) : PartView(view)));
-    regions.push_back({b.offset - BaseOf(Tier::kDisk), std::move(slice)});
+    const auto slices =
+        model.FindStored(b.name, b.shard ? PartView(view, b.shard->global, b.shard->begin) : PartView(view));
+    if (slices.status().code() == StatusCode::kUnsupported) {
+      *why_not = slices.status().message();
+      continue;
+    }
+    TEMPER_RETURN_IF_ERROR(slices.status());
+    Bytes at = b.offset - BaseOf(Tier::kDisk);
+    for (const StoredSlice& slice : *slices) {
+      regions->push_back({at, slice});
+      at += slice.bytes();
+    }
+    mapped.insert(b.name);
   }
-  return regions;
+  return mapped;
 }
 
 Bytes EndOfWritten(const Program& program) {
@@ -52,21 +62,20 @@ Result<FarArenas> ReserveFar(const Program& program, const std::string& folder, 
   }
   if (program.disk.bytes.v == 0) return far;
   DiskTier::Spec spec{.folder = folder, .spill = EndOfWritten(program)};
-  auto mapped = MapFrozen(program, model);
-  if (mapped.ok()) {
-    spec.mapped = std::move(*mapped);
-    for (const Buffer& b : program.buffers) {
-      if (b.tier() == Tier::kDisk && IsFrozen(b)) far.mapped.insert(b.name);
-    }
-  } else if (mapped.status().code() == StatusCode::kUnsupported) {
-    LogInfo(fmt::format("memory      frozen weights are copied to {}: {}", folder, mapped.status().message()));
-    spec.spill = program.disk.bytes;
-  } else {
-    return mapped.status();
+  std::string why_not;
+  TEMPER_ASSIGN_OR_RETURN(far.mapped, MapFrozen(program, model, &spec.mapped, &why_not));
+  Bytes copied;
+  for (const Buffer& b : program.buffers) {
+    if (b.tier() != Tier::kDisk || !IsFrozen(b) || far.mapped.contains(b.name)) continue;
+    spec.copied.push_back({b.offset - BaseOf(Tier::kDisk), b.type.bytes()});
+    copied += b.type.bytes();
   }
-  if (spec.spill.v > 0 && spec.folder.empty()) {
+  if (copied.v > 0) {
+    LogInfo(fmt::format("memory      {} of frozen weights are copied to {}: {}", ToString(copied), folder, why_not));
+  }
+  if (spec.spill.v + copied.v > 0 && spec.folder.empty()) {
     return InvalidArgument(fmt::format("the run keeps {} on a disk, but memory.disk names no folder: set memory.disk",
-                                       ToString(spec.spill)));
+                                       ToString(spec.spill + copied)));
   }
   auto disk = DiskTier::Create(PosixEnv(), std::move(spec));
   if (!disk.ok()) return disk.status().WithContext("values that do not fit in memory go to a disk (memory.disk)");

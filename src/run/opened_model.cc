@@ -107,9 +107,14 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
     TEMPER_ASSIGN_OR_RETURN(config, ParsePythonJson(opened.class_head_->config, config_path));
   }
   TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(config, config_path));
-  TEMPER_ASSIGN_OR_RETURN(const bool tied, opened.FilesTieTheHead(config));
-  if (tied != opened.model_->facts().tied) {
+  const auto files = OpenModelWeights(env, opened.folder());
+  TEMPER_ASSIGN_OR_RETURN(const bool tied, opened.FilesTieTheHead(config, files));
+  const bool otherwise_tied = tied != opened.model_->facts().tied, quantised = opened.FilesQuantiseExperts(files);
+  if (otherwise_tied) {
     for (const std::string& key : opened.model_->facts().tied_keys) config[Json::json_pointer(key)] = tied;
+  }
+  if (quantised) NoteQuantisedExperts(&config);
+  if (otherwise_tied || quantised) {
     TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(config, config_path));
   }
   TEMPER_RETURN_IF_ERROR(opened.FindAddedTemplates(choice));
@@ -159,9 +164,20 @@ void OpenedModel::CompareTokensOfAdapter() const {
   }
 }
 
-Result<bool> OpenedModel::FilesTieTheHead(const Json& config) const {
+bool OpenedModel::FilesQuantiseExperts(const Result<ModelWeights>& files) const {
+  const ModelFacts& facts = model_->facts();
+  if (!files.ok() || !facts.modules_format || facts.experts_format == facts.modules_format) return false;
+  for (const LinearModule& module : model_->modules()) {
+    if (module.matrices == 0) continue;
+    // The others have to be like it (CheckFormats).
+    const ModelWeights::Entry first = files->Find(module.tensors.front());
+    return first.quantised != nullptr && first.quantised->format() == facts.modules_format;
+  }
+  return false;
+}
+
+Result<bool> OpenedModel::FilesTieTheHead(const Json& config, const Result<ModelWeights>& files) const {
   const bool tied = model_->facts().tied;
-  const auto files = OpenModelWeights(*env_, folder());
   if (!files.ok()) return tied;  // config.json alone; OpenWeights says what is wrong where they are needed
   const auto find = [&](const std::vector<std::string>& names) {
     return FindTensor(*files, {.name = names.front(), .aliases = {names.begin() + 1, names.end()}, .shape = {}});
@@ -327,19 +343,22 @@ Result<std::string> OpenedModel::Digest() const {
   return ChecksumHex(std::as_bytes(std::span(config))) + weights;
 }
 
-Result<StoredSlice> OpenedModel::FindStored(const std::string& weight, const PartView& part) const {
+Result<std::vector<StoredSlice>> OpenedModel::FindStored(const std::string& weight, const PartView& part) const {
   if (const std::string in_teacher = NameInTeacher(weight); teacher_ != nullptr && !in_teacher.empty()) {
     return teacher_->FindStored(in_teacher, part);
   }
   TEMPER_CHECK(weights_.has_value()) << "call OpenWeights first";
   for (const WeightDeclaration& w : model_->weights()) {
     if (w.name != weight) continue;
-    const auto parts = w.source.FileParts(part);
     if (w.source.transposed()) {
       return Unsupported(fmt::format("{}: the model's files have {} transposed", folder(), weight));
     }
-    if (parts.size() == 1) return FindSlice(FindTensor(*weights_, *parts[0].tensor), parts[0].part);
-    return Unsupported(fmt::format("{}: {} lies in {} places of the model's files", folder(), weight, parts.size()));
+    std::vector<StoredSlice> slices;
+    for (const WeightSource::FilePart& of_tensor : w.source.FileParts(part)) {
+      TEMPER_ASSIGN_OR_RETURN(auto some, FindSlices(FindTensor(*weights_, *of_tensor.tensor), of_tensor.part));
+      slices.insert(slices.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
+    }
+    return slices;
   }
   if (weight.starts_with(kAdapterPrefix)) {
     return Unsupported(fmt::format("{}: {} is the adapter's own", source_.adapter_folder, weight));

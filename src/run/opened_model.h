@@ -67,8 +67,9 @@ class OpenedModel {
   // linear modules and experts are in the format that config.json names, and that the adapter was trained on these
   // weights (a warning where the user chose the base).
   Status OpenWeights();
-  // The place of a part of a weight in the files. Errors: as FindSlice. REQUIRES: OpenWeights was OK.
-  Result<StoredSlice> FindStored(const std::string& weight, const PartView& part) const;
+  // The places of a part of a weight in the files, one after another. Errors: as FindSlices. REQUIRES: OpenWeights was
+  // OK.
+  Result<std::vector<StoredSlice>> FindStored(const std::string& weight, const PartView& part) const;
   // The weights of the base model. REQUIRES: OpenWeights was OK.
   const ModelWeights& weights() const { return *weights_; }
   // Of the tensors that the model does not compute with, which go into a full run's result as they are. REQUIRES:
@@ -114,7 +115,9 @@ class OpenedModel {
   // Whether the head is the embedding, decided from `config` and the files as in transformers: a tied head is separate
   // if the files hold it beside a table with other numbers; if the config.json of a multimodal model does not say, a
   // head that the files do not hold is tied.
-  Result<bool> FilesTieTheHead(const Json& config) const;
+  Result<bool> FilesTieTheHead(const Json& config, const Result<ModelWeights>& files) const;
+  // Whether files have the matrices of experts in the format of linear modules, where config.json is silent.
+  bool FilesQuantiseExperts(const Result<ModelWeights>& files) const;
 
   Env* env_ = nullptr;
   ModelSource source_;

@@ -145,6 +145,14 @@ Result<std::unique_ptr<Kernel>> Executor::MakeMoveKernel(const Instruction& inst
   const auto end = [&](Bytes address) -> MoveEnd { return {At(address), TierOf(address)}; };
   const MoveEnd from = end(binding.offsets[source] + moved.from), to = end(binding.offsets[target] + moved.to);
   MovePath path{.disk = disk_.get()};
+  if (instruction.attributes.Flag("routed")) {
+    if (arena_.device() != nullptr) return Unsupported("a GPU fetches stacks of experts whole");
+    const auto expert = static_cast<size_t>(instruction.inputs[1]);
+    const auto* const expert_P = reinterpret_cast<const int32_t*>(At(binding.offsets[expert]));
+    return MakeRoutedFetch(from, to, moved.size,
+                           {expert_P, segment.operands[expert].shape.elements(), segment.operands[source].shape[0]},
+                           path);
+  }
   if (Device* const device = arena_.device()) {
     const bool background = instruction.attributes.Flag("background");
     const auto use = StreamOfLane(lane);

@@ -28,4 +28,14 @@ struct MovePath {
 // Its ends, not its arguments, give the addresses. What `path` points to must outlive it.
 std::unique_ptr<Kernel> MakeMove(const MoveEnd& from, const MoveEnd& to, Bytes size, const MovePath& path);
 
+// The experts of rows, sorted, in the host's memory: those of a stack's matrices that a routed fetch moves.
+struct RoutedRows {
+  const int32_t* expert_P = nullptr;
+  int64_t rows = 0, matrices = 0;
+};
+
+// As MakeMove, of matrices of a stack of `size` bytes. REQUIRES: the device is the host.
+std::unique_ptr<Kernel> MakeRoutedFetch(const MoveEnd& from, const MoveEnd& to, Bytes size, const RoutedRows& rows,
+                                        const MovePath& path);
+
 }  // namespace temper

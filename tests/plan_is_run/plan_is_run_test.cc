@@ -428,7 +428,7 @@ TEST(Disk, TransfersAllocateNothingAndATierTakesThePlannedBytes) {
   const ModelWeights weights = Must(ModelWeights::Open(PosixEnv(), folder));
   DiskTier::Spec spec{folder, MiB(16), {}};
   const View as_f32{nullptr, {DType::kF32, stored.shape}};
-  spec.mapped.push_back({spec.spill, Must(FindSlice(Must(weights.Require("w")), as_f32))});
+  spec.mapped.push_back({spec.spill, Must(FindSlices(Must(weights.Require("w")), as_f32)).front()});
 
   const Bytes resident = ResidentMemory();
   const auto tier = Must(DiskTier::Create(PosixEnv(), spec));

@@ -24,7 +24,7 @@ Timed TimeOf(const Instruction& instruction, const Segment& segment, const Bindi
     timed.peer = static_cast<int>(a.Int("peer"));
   } else if (IsMove(instruction.op)) {
     timed.move = rates.links.SecondsOf(tier_of(instruction.inputs[0]), tier_of(instruction.outputs[0]),
-                                       MovedBytesOf(in[0], in.size(), out[0], a).size);
+                                       BytesOnLink(in[0], in.size() == 2 ? &in[1] : nullptr, out[0], a));
   } else if (!IsCollective(instruction.op)) {
     const bool hosted = !instruction.outputs.empty() && tier_of(instruction.outputs[0]) == Tier::kHost;
     const DeviceRates& processor = hosted && rates.host != nullptr ? *rates.host : *rates.device;

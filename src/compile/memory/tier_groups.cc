@@ -7,7 +7,9 @@
 #include <unordered_set>
 
 #include "compile/layout/addresses.h"
+#include "compile/residency/expert_rows.h"
 #include "graph/named_ops.h"
+#include "graph/ops/move_part.h"
 #include "graph/update_rule.h"
 
 namespace temper {
@@ -119,7 +121,11 @@ class GroupFinder {
           if (of_element && !group->whole) {
             group->of_element = std::max(group->of_element.value_or(Bytes{}), *of_element);
           }
-          if (!updates) group->moved += graph.value(graph.Root(id)).type.bytes() * times;
+          if (updates) continue;
+          const TensorType& type = graph.value(graph.Root(id)).type;
+          const ValueId rows = RowsOfExperts(graph, node, id);
+          group->moved +=
+              (rows == kNoValue ? type.bytes() : MostRouted(type, graph.value(rows).type.shape.elements())) * times;
         }
       }
     }

@@ -425,7 +425,8 @@ class Searcher {
       for (const Node& node : graph.nodes()) {
         if (!IsMove(node.op)) continue;
         const Value &from = graph.value(node.inputs[0]), &to = graph.value(node.outputs[0]);
-        const Bytes bytes = MovedBytesOf(from.type, node.inputs.size(), to.type, node.attributes).size;
+        const TensorType* const second = node.inputs.size() == 2 ? &graph.value(node.inputs[1]).type : nullptr;
+        const Bytes bytes = BytesOnLink(from.type, second, to.type, node.attributes);
         const Seconds takes{memory_.links.SecondsOf(from.tier, to.tier, bytes).v * times};
         const size_t lane = LaneOfMove(node.op, std::max(from.tier, to.tier));
         (node.attributes.Flag("background") ? moves[lane - kFirstMoveLane] : idle) += takes;

@@ -7,6 +7,8 @@
 
 #include "compile/layout/layout.h"
 #include "compile/residency/eviction.h"
+#include "compile/residency/expert_rows.h"
+#include "graph/ops/move_part.h"
 #include "program/program.h"
 
 namespace temper {
@@ -154,8 +156,32 @@ class WindowCutter {
     for (size_t w = 0; w < of_root.size(); ++w) {
       const bool needed_later = touches.back().node > of_root[w].last;
       of_root[w].writes_back = of_root[w].writes && (IsPersistent(graph_, root) || needed_later);
+      Route(&of_root[w]);
       windows_.push_back(of_root[w]);
     }
+  }
+
+  // Fetches only what rows are routed to, if its readers agree on them and there are fewer than matrices.
+  void Route(Window* w) const {
+    if (!w->reads || w->writes || w->on != Tier::kDevice) return;
+    ValueId by = kNoValue;
+    for (const Touch& touch : touches_.Of(w->root)) {
+      if (touch.node < w->first || touch.node > w->last) continue;
+      const ValueId rows = RowsOfExperts(graph_, NodeAt(touch.node), w->root);
+      if (rows == kNoValue || (by != kNoValue && by != touches_.RootOf(rows))) return;
+      by = touches_.RootOf(rows);
+    }
+    if (touches_.HomeOf(by) != Tier::kDevice || touches_.IsAway(by)) return;
+    const int made = touches_.Of(by).front().node;
+    if (!touches_.SamePart(made, w->first)) return;
+    w->routed_by = by;
+    w->earliest = std::max(w->earliest, made + 1);
+  }
+
+  // Bytes that the window's fetch moves.
+  Bytes FetchedBy(const Window& w) const {
+    if (w.routed_by == kNoValue) return SizeOf(graph_, w.root);
+    return MostRouted(graph_.value(w.root).type, graph_.value(w.routed_by).type.shape.elements());
   }
 
   // Walks the graph as the executor would, with a queue per link. Issues the next fetch before the node during which
@@ -168,7 +194,7 @@ class WindowCutter {
     }
     for (auto& [link, queue] : queues) {
       const auto takes_of = [&, link = link](const Window& w) {
-        return spec_.links.SecondsBesideKernels(link.first, link.second, SizeOf(graph_, w.root));
+        return spec_.links.SecondsBesideKernels(link.first, link.second, FetchedBy(w));
       };
       // Per window: when its fetch must begin, for itself and for those behind it in the queue.
       std::vector<double> begin_by(queue.size());

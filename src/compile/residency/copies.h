@@ -23,6 +23,9 @@ struct Window {
   bool holds = false;  // keeps its memory until the write-back has finished
   int earliest = 0;    // earliest node before which the fetch may be issued
   int issue = 0;       // node before which the fetch is issued
+  // Of a stack of experts whose readers have fewer rows than it has matrices: the value that says whose rows these are.
+  // Only the matrices of those are fetched.
+  ValueId routed_by = kNoValue;
 };
 
 // Bytes in each tier at each node.

@@ -69,7 +69,7 @@ class Rewriter {
     for (int i = 0; i < std::ssize(graph_.nodes()); ++i) {
       const auto n = static_cast<size_t>(i);
       begin.push_back(result_.nodes().size());
-      for (const Window* w : issued.Of(n)) fetched[Index(w)] = Copy(at_home_[At(w->root)], w->root, w->on, NodeAt(i));
+      for (const Window* w : issued.Of(n)) fetched[Index(w)] = Copy(*w, NodeAt(i));
       for (const Window* w : begun.Of(n)) {
         open_[At(w->root)] = w;
         copy_[At(w->root)] = w->reads ? fetched[Index(w)] : kNoValue;
@@ -102,12 +102,22 @@ class Rewriter {
     return std::find(node.outputs.begin(), node.outputs.end(), root) != node.outputs.end();
   }
 
-  // A copy of `from` on `tier`, made by a node in the phase and block of `place`.
-  ValueId Copy(ValueId from, ValueId root, Tier tier, const Node& place) {
-    TEMPER_CHECK(from != kNoValue) << graph_.value(root).name << " is fetched before it exists";
-    const ValueId to =
-        result_.AddValue({.name = graph_.value(root).name, .type = graph_.value(root).type, .tier = tier});
-    AddMove(from, to, /*background=*/true, place);
+  // The window's copy, made by a node in the phase and block of `place`.
+  ValueId Copy(const Window& w, const Node& place) {
+    const ValueId from = at_home_[At(w.root)];
+    const Value& value = graph_.value(w.root);
+    TEMPER_CHECK(from != kNoValue) << value.name << " is fetched before it exists";
+    const ValueId to = result_.AddValue({.name = value.name, .type = value.type, .tier = w.on});
+    if (w.routed_by == kNoValue) {
+      AddMove(from, to, /*background=*/true, place);
+      return to;
+    }
+    result_.AddNode({.op = TrafficOp::kFetch,
+                     .inputs = {from, at_home_[At(w.routed_by)]},
+                     .outputs = {to},
+                     .attributes = {{"background", int64_t{1}}, {"routed", int64_t{1}}},
+                     .block = place.block,
+                     .phase = place.phase});
     return to;
   }
 

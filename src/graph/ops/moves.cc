@@ -4,6 +4,8 @@
 //   (x) -> x
 //   (x) -> part      attributes begin, count
 //   (part, x) -> x   attribute begin: x stays where it is, with these elements replaced
+//   (w_E.., expert_P) -> w   attribute routed, of a fetch: the matrices of a stack whose experts have rows; the others
+//                    are undefined in the copy, whose readers do not touch them
 #include "graph/ops/move_part.h"
 #include "graph/ops/rules.h"
 
@@ -13,6 +15,13 @@ namespace {
 template <Op op>
 Result<Types> InferMove(const Types& in, const Attributes& a) {
   const int64_t begin = a.IntOr("begin", 0);
+  if (a.Flag("routed")) {
+    const bool stack = op == Op::kFetch && in.size() == 2 && in[0].shape.rank() == 3 && in[0].shape[0] > 0 &&
+                       !in[0].packed() && in[1] == TensorType{DType::kI32, {in[1].shape.elements()}} &&
+                       !a.Has("begin") && !a.Has("count");
+    if (!stack) return BadOperands(op, "a stack of matrices and the experts of rows", in, a);
+    return Types{in[0]};
+  }
   if (in.size() == 2) {  // a part of the second
     const int64_t part = in[0].shape.elements(), whole = in[1].shape.elements();
     const bool inside = !in[0].dtype.quantised() && in[0].dtype == in[1].dtype && part <= whole &&
@@ -29,20 +38,21 @@ Result<Types> InferMove(const Types& in, const Attributes& a) {
 }
 
 Cost MoveCost(const Types& in, const Types& out, const Attributes& a) {
-  const Bytes moved = MovedBytesOf(in[0], in.size(), out[0], a).size;
+  const Bytes moved = BytesOnLink(in[0], in.size() == 2 ? &in[1] : nullptr, out[0], a);
   return {.read = moved, .written = moved};
 }
 
 // The part is written into the value where that lies.
-int Overwrites(const Attributes&, int num_inputs, int output) {
-  return num_inputs == 2 && output == 0 ? 1 : -1;
+int Overwrites(const Attributes& a, int num_inputs, int output) {
+  return num_inputs == 2 && output == 0 && !a.Flag("routed") ? 1 : -1;
 }
 
 constexpr FlowOperand kIn[] = {{"ABCD", /*linear=*/true}};
 constexpr FlowOutput kOut[] = {{.dims = "ABCD", .products = {Factors({0})}}};
 constexpr FlowRule kFlow = {.in = kIn, .out = kOut};
 
-constexpr AttributeSpec kAttributes[] = {Flag("background"), OptionalSize("begin"), OptionalSize("count")};
+constexpr AttributeSpec kAttributes[] = {Flag("background"), OptionalSize("begin"), OptionalSize("count"),
+                                         Flag("routed")};
 
 }  // namespace
 

@@ -39,5 +39,18 @@ TEST(Moves, OfAPartStayWithinTheValue) {
   }
 }
 
+TEST(Moves, OfAStackMoveTheMatricesThatRowsNeed) {
+  const TensorType stack{DType::kBF16, {6, 4, 8}}, expert{DType::kI32, {2}}, more{DType::kI32, {7}};
+  const Attributes routed{{"routed", int64_t{1}}};
+  EXPECT_EQ(InferTypes(Op::kFetch, {stack, expert}, routed)->front(), stack);
+  EXPECT_EQ(OverwritableInput(Op::kFetch, routed, 2, 0), -1) << "the copy begins with nothing";
+  EXPECT_EQ(RuleOf(Op::kFetch).cost({stack, expert}, {stack}, routed).read, Bytes{2 * 4 * 8 * 2});
+  EXPECT_EQ(RuleOf(Op::kFetch).cost({stack, more}, {stack}, routed).read, stack.bytes());
+  EXPECT_FALSE(InferTypes(Op::kEvict, {stack, expert}, routed).ok());
+  EXPECT_FALSE(InferTypes(Op::kFetch, {kX, expert}, routed).ok()) << "no stack";
+  EXPECT_FALSE(InferTypes(Op::kFetch, {stack, {DType::kF32, {2}}}, routed).ok());
+  EXPECT_FALSE(InferTypes(Op::kFetch, {stack}, routed).ok()) << "whose rows?";
+}
+
 }  // namespace
 }  // namespace temper::moves_test
