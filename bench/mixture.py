@@ -2,8 +2,8 @@
 """LoRA on a mixture of the shape of Qwen3-30B-A3B with random weights in nf4, in a memory cgroup of a machine's memory:
 all weights in memory, or read from the disk for each use.
 
-  bench/mixture.py FOLDER [--layers 48] [--memory 24GB] [--tokens 2048] [--rows 1] [--steps 4] [--decode 16]
-                   [--temper build/temper] [--options "--lora.r 8"]
+  bench/mixture.py FOLDER [--layers 48] [--memory 24GB] [--tokens 2048] [--rows 1] [--steps 4]
+                   [--targets q_proj,k_proj,v_proj,o_proj] [--temper build/temper] [--options "..."]
 
 Writes FOLDER/model_LAYERS first, if it is not there: a folder as bitsandbytes and transformers 4 save one, each expert's
 matrix in nf4 (17 GB with 48 layers; one matrix of each shape is drawn and quantised by bitsandbytes, four times, and
@@ -12,8 +12,7 @@ they take turns). Writing needs torch and bitsandbytes, and the memory of a tens
 --memory is that of the machine: what Linux itself takes of it (1 GB) is subtracted for the cgroup. With less than the
 weights take they are read from the disk: FOLDER needs as much room again, for their copy in rows of memory.
 
-Beside what a run reads per second stands what the disk gives to the same files, O_DIRECT, before and after. --decode N
-generates N tokens in the same cgroup, and says what that reads per token.
+Beside what a run reads per second stands what the disk gives to the same files, O_DIRECT, before and after.
 """
 
 import argparse
@@ -148,22 +147,13 @@ def train(arguments, model, limit):
     command = [arguments.temper, "train", "--model", model, "--data",
                os.path.join(capacity.EXAMPLE, "pirate_train.jsonl"), "--output_dir", output, "--overwrite",
                "--max_steps", str(arguments.steps), "--logging_steps", "1", "--save_steps", "0", "--tensorboard",
-               "false", "--method", "lora", "--lora.r", "8", "--max_seq_len", str(arguments.tokens),
+               "false", "--method", "lora", "--lora.r", "8",
+               "--lora.target_modules", arguments.targets, "--max_seq_len", str(arguments.tokens),
                "--per_device_train_batch_size", str(arguments.rows), "--gradient_accumulation_steps", "1",
                "--memory.disk", arguments.folder] + arguments.options.split()
     rows, said, peak = capacity.run(command, limit, output)
     step, moved = capacity.report(rows, limit, peak, said)
     return sum(v for k, v in moved.items() if k.startswith("disk_to")) / step
-
-
-def decode(arguments, model, limit):
-    output = os.path.join(arguments.folder, "out")
-    command = [arguments.temper, "generate", "--model", model, "--prompt", "Ahoy", "--max_new_tokens",
-               str(arguments.decode), "--temperature", "0", "--memory.disk", arguments.folder]
-    done, peak = capacity.run_within(command, limit)
-    print(done.stderr)
-    if done.returncode != 0:
-        capacity.die(f"generate ended with {done.returncode}")
 
 
 def main():
@@ -175,7 +165,7 @@ def main():
     parser.add_argument("--tokens", type=int, default=2048, help="of a row")
     parser.add_argument("--rows", type=int, default=1, help="of a micro-batch, of which a step has one")
     parser.add_argument("--steps", type=int, default=4)
-    parser.add_argument("--decode", type=int, default=0)
+    parser.add_argument("--targets", default="q_proj,k_proj,v_proj,o_proj", help="of LoRA; all-linear means experts, too")
     parser.add_argument("--temper", default=os.path.join(capacity.HERE, "..", "build", "temper"))
     parser.add_argument("--options", default="", help="more of temper train")
     parser.add_argument("--write", action="store_true", help="nothing but the folder")
@@ -193,8 +183,6 @@ def main():
         return
     before = disk_rate(files)
     read = train(arguments, model, limit)
-    if arguments.decode > 0:
-        decode(arguments, model, limit)
     after = disk_rate(files)
     disk = statistics.mean((before, after))
     print(f"  read {read / GB:.2f} GB/s; the disk gave {before / GB:.2f} before and {after / GB:.2f} GB/s after: "

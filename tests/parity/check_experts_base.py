@@ -3,7 +3,8 @@
 
     check_experts_base.py TEMPER FOLDER [MODEL ...]
 
-Makes small random mixtures in FOLDER: as `temper --base_dtype nf4` reads them (or in MXFP4), and once more with the
+Makes small random mixtures in FOLDER: as `temper --base_dtype nf4` reads them (in MXFP4, or as bitsandbytes saves
+nf4), and once more with the
 numbers that bitsandbytes (or transformers) dequantises them to, in bf16. Steps of LoRA on both must have the same losses
 to the last digit. Prints whether they do, and what transformers in f32 makes of the second folder's first batch.
 
@@ -62,6 +63,19 @@ def in_nf4(name, tensor):
     return nf4(tensor) if linear and not any(o in name for o in others) else tensor
 
 
+def as_bitsandbytes_saves(tensors):
+    """A folder of transformers 4, where each matrix of an expert is a linear module."""
+    saved = {}
+    for name, tensor in tensors.items():
+        if in_nf4(name, tensor) is tensor:
+            saved[name] = tensor
+            continue
+        codes, state = bnb.quantize_4bit(tensor.contiguous(), blocksize=64, compress_statistics=True, quant_type="nf4")
+        saved[name] = codes
+        saved.update({f"{name}.{part}": value.contiguous() for part, value in state.as_dict(packed=True).items()})
+    return saved
+
+
 def write(folder, tensors, config):
     folder.mkdir(parents=True, exist_ok=True)
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -102,6 +116,12 @@ def main():
         config_json = json.loads((at / "original/config.json").read_text())
         write(at / "values", {n: in_nf4(n, t) for n, t in tensors.items()}, config_json)
         compare(temper, at, "original", ["--base_dtype", "nf4"])
+        if name == "gpt_oss":  # whose experts were no linear modules
+            continue
+        quantised = {"quant_method": "bitsandbytes", "load_in_4bit": True, "bnb_4bit_quant_type": "nf4",
+                     "bnb_4bit_use_double_quant": True}
+        write(at / "saved", as_bitsandbytes_saves(tensors), {**config_json, "quantization_config": quantised})
+        compare(temper, at, "saved", [])
     if only:
         return
     # gpt-oss as it is published: random blocks, scales around the size of such weights.
