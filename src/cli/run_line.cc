@@ -24,6 +24,7 @@ void NoteKeptAxes(const CommandLine& line, const RunConfig& config) {
                                                   {"dp", m.dp.value_or(1)},
                                                   {"fsdp", m.fsdp.value_or(1)},
                                                   {"cp", m.cp.value_or(1)},
+                                                  {"ep", m.ep.value_or(1)},
                                                   {"tp", m.tp.value_or(1)}};
   bool changed = false;
   std::vector<std::string> kept, without;

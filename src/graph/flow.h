@@ -22,6 +22,8 @@ struct FlowOperand {
   const char* flag = nullptr;  // for an optional operand: present where the attribute of that name is 1
   // May be whole along an axis that splits others with its letter: heads share keys and values.
   bool shared = false;
+  // A rank has its rows alone (FlowRule::dealt).
+  bool dealt = false;
 };
 
 struct FlowOutput {
@@ -34,6 +36,8 @@ struct FlowOutput {
   int like = -1;
   // The ranks of `FlowRule::group` add up their terms among themselves.
   bool exchanged = false;
+  // A rank has those of its rows that are dealt to it (FlowRule::dealt), and zeros for the others.
+  bool dealt = false;
 };
 
 struct FlowRule {
@@ -42,6 +46,9 @@ struct FlowRule {
   // A dim from which the op picks parts by its rank's place, and the attribute that names the axes that cut it.
   char part = 0;
   const char* part_axes = nullptr;
+  // A dim of rows, each of which belongs to one rank of `part_axes`, by its expert. 0: none. What is made of dealt rows
+  // without having these rows, or the dim `part`, is a term of a sum.
+  char dealt = 0;
   // Dims over which no operand may be split: tokens that see each other.
   AxisSet together = {};
   bool of_whole = false;  // any number of operands, all of which must be whole

@@ -37,7 +37,7 @@ StepFacts StepFactsOf(const CompiledRun& run, const RunConfig& config, const Row
 
 int RanksOn(const Cluster& cluster, const RunConfig& config) {
   const RunConfig::Mesh& m = config.mesh;
-  const bool named = config.machine.nprocs > 1 || m.dp || m.fsdp || m.tp || m.cp || m.pp > 1;
+  const bool named = config.machine.nprocs > 1 || m.dp || m.fsdp || m.tp || m.cp || m.ep || m.pp > 1;
   return named || cluster.shared ? RanksNamed(config) : cluster.devices();
 }
 

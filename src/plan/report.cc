@@ -9,8 +9,10 @@
 
 #include "base/quantity.h"
 #include "format/json.h"
+#include "graph/named_ops.h"
 #include "model/model.h"
 #include "model/teacher.h"
+#include "plan/expert_imbalance.h"
 #include "plan/live_memory.h"
 #include "plan/planner.h"
 #include "plan/remedies.h"
@@ -99,6 +101,27 @@ std::string FarText(const Program& train, const PlanFacts& f) {
     text += fmt::format("moves       {} from {} to {} per step\n", ToString(t.bytes), ToString(t.from), ToString(t.to));
   }
   return text;
+}
+
+// `step`: the forecast of the step, in which experts are used alike, or nullptr.
+std::string ImbalanceText(const ExpertImbalance& e, const StepEstimate* step) {
+  std::string text = fmt::format(
+      "experts     {} of {} for each token: {:.0f} rows each of a micro-batch's {} tokens if they are used alike, {} "
+      "at "
+      "most; memory is planned for that\n",
+      e.active, e.experts, e.alike(), e.tokens, e.tokens);
+  if (e.own == e.experts) return text;
+  text += fmt::format("  a rank has {}: it computes up to {:.1f} times its share, while others wait", e.own, e.worst());
+  if (step != nullptr) {
+    Seconds alike;
+    for (const OpTotal& op : step->ops) {
+      if (op.op == Op::kGroupedLinear || op.op == Op::kGroupedLinearDx || op.op == Op::kGroupedLinearDw) {
+        alike += op.seconds;
+      }
+    }
+    text += fmt::format(": {} per step instead of {}", ShortTime({alike.v * e.worst()}), ShortTime(alike));
+  }
+  return text + "\n";
 }
 
 // "294 steps (98 per epoch), 260,000 tokens: 1.2 h, ...".
@@ -251,6 +274,9 @@ std::string PlanText(const Program& train, const PlanFacts& f, const PlanOnClust
   }
   text += fmt::format("arithmetic  {} per step, of which the model needs {}\n", ToString(cost.flops),
                       ToString(Flops{f.model_flops.v / static_cast<double>(f.ranks)}));
+  if (const auto experts = FindImbalance(train)) {
+    text += ImbalanceText(*experts, on.forecast != nullptr ? &on.forecast->simulation : nullptr);
+  }
   text += fmt::format("memory      at its peak, {}:\n", train.peak_instruction);
   for (const ClassRow& row : RowsOf(train.peak)) {
     if (row.bytes.v > 0) text += fmt::format("  {:<20} {:>12}\n", row.label, ToString(row.bytes));
@@ -310,6 +336,10 @@ std::string PlanJson(const Program& train, const PlanFacts& f, const PlanOnClust
   json["parameters"] = f.parameters;
   json["active_parameters"] = f.active_parameters;
   json["trainable_parameters"] = f.trainable_parameters;
+  if (const auto e = FindImbalance(train)) {
+    json["experts"] = {{"in_all", e->experts},     {"of_rank", e->own},      {"of_token", e->active},
+                       {"rows_alike", e->alike()}, {"rows_most", e->tokens}, {"worst_share", e->worst()}};
+  }
   json["tokens_per_step"] = f.tokens;
   if (f.fill) json["rows"] = {{"tokens", f.fill->tokens}, {"attended", f.fill->attended}};
   if (!f.lengths.train.empty()) json["shorter_rows"] = f.lengths.train;

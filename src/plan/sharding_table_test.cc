@@ -112,7 +112,7 @@ TEST(ShardingTable, NamesTheRanksOfATensorsPipelineStages) {
 
 TEST(ShardingTable, ShowsTheLabelsThatDecideWithoutRules) {
   const std::string text = Draw(Fsdp2Tp2(), {{"table", "fsdp,-"}, {"norm", "replicate"}});
-  ExpectHas(text, "the rest by the labels of their dims\n  ffn,hidden  tp+fsdp+cp,-  decides 2 tensors\n");
+  ExpectHas(text, "the rest by the labels of their dims\n  ffn,hidden  tp+fsdp+cp+ep,-  decides 2 tensors\n");
   ExpectHas(text, "model.layers.*.mlp.up_proj.weight  (layers 0-1)  bf16[6, 8]  tp+fsdp,-  by ffn,hidden\n");
 }
 

@@ -199,7 +199,7 @@ struct RunConfig {
 
   // Sizes of mesh axes (compile/run/mesh_options.h); sizes left open follow from the number of ranks.
   struct Mesh {
-    std::optional<int64_t> dp, fsdp, cp, tp;
+    std::optional<int64_t> dp, fsdp, cp, ep, tp;
     int64_t pp = 1;
     PipelineKind pp_schedule = PipelineKind::kOneForwardOneBackward;
     std::optional<int64_t> pp_chunks;  // default: 2 if interleaved

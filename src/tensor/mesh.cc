@@ -7,7 +7,7 @@
 namespace temper {
 namespace {
 
-constexpr std::string_view kAxisNames[kNumAxes] = {"pp", "dp", "fsdp", "cp", "depth", "row", "tp", "copy"};
+constexpr std::string_view kAxisNames[kNumAxes] = {"pp", "dp", "fsdp", "cp", "ep", "depth", "row", "tp", "copy"};
 
 }  // namespace
 

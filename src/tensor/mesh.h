@@ -6,6 +6,7 @@
 //   dp     data: every rank has its own rows and all weights
 //   fsdp   data: every rank has its own rows and a share of each weight, gathered for use
 //   cp     context: the tokens of a row are dealt to ranks
+//   ep     experts: every rank has its own rows and some of each block's experts, which compute for the rows of all
 //   depth  2.5-D tensor parallelism: its own rows, the same share of each weight
 //   row    2-D tensor parallelism: its own rows; splits the input dim of weights
 //   tp     tensor: heads, ffn and vocabulary are split; in 2-D modes the column axis
@@ -25,7 +26,7 @@
 
 namespace temper {
 
-enum class Axis : uint8_t { kPp, kDp, kFsdp, kCp, kDepth, kRow, kTp, kCopy };
+enum class Axis : uint8_t { kPp, kDp, kFsdp, kCp, kEp, kDepth, kRow, kTp, kCopy };
 inline constexpr int kNumAxes = static_cast<int>(Axis::kCopy) + 1;
 
 // The most ranks a mesh can have: more than any training cluster, and few enough that no product of sizes overflows.

@@ -259,10 +259,15 @@ TEST(BaseFormat, OnEveryMesh) {
 
 // tp cuts the columns of the down projections of experts, some of them within a block.
 TEST(BaseFormat, ExpertsOnEveryMesh) {
-  const MeshSpec meshes[] = {MeshOf({{Axis::kFsdp, 2}}), MeshOf({{Axis::kFsdp, 4}}), MeshOf({{Axis::kTp, 2}}),
-                             MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}), MeshOf({{Axis::kPp, 2}, {Axis::kFsdp, 2}})};
+  const MeshSpec meshes[] = {MeshOf({{Axis::kFsdp, 2}}),
+                             MeshOf({{Axis::kFsdp, 4}}),
+                             MeshOf({{Axis::kTp, 2}}),
+                             MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}}),
+                             MeshOf({{Axis::kPp, 2}, {Axis::kFsdp, 2}}),
+                             MeshOf({{Axis::kFsdp, 2}, {Axis::kEp, 2}})};
   for (const MeshSpec& mesh : meshes) {
     for (const std::string& config : {Qwen3MoeConfigText(), GptOssConfigText()}) {
+      if (mesh.mesh.size(Axis::kEp) > 1 && config == GptOssConfigText()) continue;  // its biases are not dealt
       for (const Base& base : {kNf4, kNf4AndMxfp4}) {
         SCOPED_TRACE(mesh.mesh.ToString() + " " + ToString(base) + " " + config.substr(0, 40));
         RunSpec kept = OfMixture(config, base), values = OfMixture(config, ValuesOf(base));

@@ -282,5 +282,27 @@ TEST(Traffic, OfTwoDimensionalTensorParallelismIsSummas) {
   }
 }
 
+// Beyond what the same ranks send with everything gathered over fsdp, but for experts, ranks of ep send each mixture's
+// tokens: x and its gradient, the sums and theirs, in bf16; logits and their gradient; which tokens are present.
+// Weights of experts stay where they are; all adapters are gathered alike.
+TEST(Traffic, OfExpertParallelismIsTokensInsteadOfExperts) {
+  constexpr int kN = 2;
+  const auto on = [&](Axis axis) {
+    RunSpec spec = SpecOn({{axis, kN}});
+    spec.config = Qwen3MoeConfigText();
+    spec.method = Method::kLora;
+    return spec;
+  };
+  const Counted ep = Count(on(Axis::kEp)), fsdp = Count(on(Axis::kFsdp));
+  EXPECT_EQ(ep.sent, ep.planned);
+  EXPECT_NEAR(ep.moved, ep.sent, 0.02 * ep.sent);
+  constexpr double kD = 64, kF = 48, kE = 6, kMixtures = 2;
+  const double tokens = static_cast<double>(kMicroBatches * kMixtures * kRow) * kN;  // of all ranks
+  const double of_tokens = Part(tokens * (4 * kD * kBf16 + 2 * kE * kBf16 + 4), kN);
+  // The last block is a mixture, and stays gathered.
+  const double of_experts = kMicroBatches * (2 * kMixtures - 1) * Part(3 * kE * kD * kF * kBf16, kN);
+  EXPECT_NEAR(ep.planned - fsdp.planned, of_tokens - of_experts, 0.01 * of_experts);
+}
+
 }  // namespace
 }  // namespace temper::tiny::traffic_test

@@ -13,6 +13,7 @@
 #include "base/philox.h"
 #include "compile/mesh/ring.h"
 #include "compile/mesh/sharding_rules.h"
+#include "compile/mesh/verify_sharding.h"
 #include "compile/step/differentiate.h"
 #include "compile/step/fuse.h"
 #include "lockstep.h"
@@ -95,7 +96,7 @@ int64_t PackedRow(const Mesh& mesh) {
   return kTokens / mesh.size(DataAxes(mesh));
 }
 
-Graph ForwardOf(const ModelCase& model, Training training, int64_t row = kTokens) {
+Graph ForwardOf(const ModelCase& model, Training training, int64_t row = kTokens, double dropout = 0.25) {
   const auto made = ModelFromConfig(*ParseJson(model.config, "config.json"), "config.json");
   TEMPER_CHECK(made.ok()) << made.status().message();
   Graph forward = (*made)->Forward({.dtype = DType::kF32, .tokens = kTokens, .row = row});
@@ -107,7 +108,7 @@ Graph ForwardOf(const ModelCase& model, Training training, int64_t row = kTokens
   if (training == Training::kLoraAndHead) lora.target_modules = ".*";
   const auto targets = ResolveLora((*made)->modules(), lora);
   TEMPER_CHECK(targets.ok()) << targets.status().message();
-  return AddLora(forward, *targets, /*dropout=*/0.25);
+  return AddLora(forward, *targets, dropout);
 }
 
 // Documents of the batch: they begin at ranks' first rows, and elsewhere. With cp, where rows may only be split along
@@ -371,6 +372,52 @@ TEST(PartitionedModel, NormsAndResidualsHaveAPartOfTheTokens) {
         ++checked;
       }
       EXPECT_GT(checked, 2);
+    }
+  }
+}
+
+// Experts that are dealt to ranks (ep): in two blocks of two; in one behind an MLP, beside an expert of all tokens and
+// with a bias that chooses.
+constexpr ModelCase kMixtures[] = {
+    {"Qwen 3 MoE", R"({"architectures": ["Qwen3MoeForCausalLM"], "vocab_size": 50, "hidden_size": 32,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+      "intermediate_size": 44, "moe_intermediate_size": 20, "num_experts": 6, "num_experts_per_tok": 2,
+      "norm_topk_prob": true, "max_position_embeddings": 64})"},
+    {"GLM-4.5", R"({"architectures": ["Glm4MoeForCausalLM"], "vocab_size": 50, "hidden_size": 32,
+      "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8,
+      "intermediate_size": 44, "moe_intermediate_size": 20, "n_routed_experts": 6, "num_experts_per_tok": 2,
+      "n_group": 2, "topk_group": 1, "n_shared_experts": 1, "first_k_dense_replace": 1, "norm_topk_prob": true,
+      "max_position_embeddings": 64})"}};
+const MeshCase kExpertMeshes[] = {
+    {"ep2", {{Axis::kEp, 2}}},
+    {"ep3", {{Axis::kEp, 3}}},
+    {"fsdp2_ep2", {{Axis::kFsdp, 2}, {Axis::kEp, 2}}},
+    {"dp2_ep2", {{Axis::kDp, 2}, {Axis::kEp, 2}}},
+    {"ep2_tp2", {{Axis::kEp, 2}, {Axis::kTp, 2}}},
+    {"ep2_tp2_whole", {{Axis::kEp, 2}, {Axis::kTp, 2}}, ResidualSplit::kWhole},
+    {"cp2_ep2", {{Axis::kCp, 2}, {Axis::kEp, 2}}},
+};
+
+TEST(PartitionedMixtures, HaveTheLossesAndGradientsOfOneRank) {
+  for (const ModelCase& model : kMixtures) {
+    for (const MeshCase& c : kExpertMeshes) {
+      if (&model != kMixtures && c.sizes.size() == 1) continue;  // the first has all
+      const Mesh mesh = MeshOf(c);
+      for (const Training training : {Training::kFull, Training::kLora}) {
+        SCOPED_TRACE(fmt::format("{} {} on {}", model.name, ToString(training), c.name));
+        const Whole whole(ForwardOf(model, training, PackedRow(mesh), /*dropout=*/0), Documents::On(mesh));
+        const auto weights = ShardWeights(whole.forward, mesh, {}, c.residual);
+        ASSERT_TRUE(weights.ok()) << weights.status().message();
+        const Status status = CheckOnMesh(whole, mesh, c.residual, weights->shardings);
+        ASSERT_TRUE(status.ok()) << status.message();
+        ASSERT_FALSE(HasFailure());
+
+        const auto local =
+            Partition(whole.forward, {.mesh = mesh, .residual = c.residual, .weights = &weights->shardings});
+        const Graph step = LowerRings(Differentiate(Fuse(*local), false), {});
+        const Status proof = VerifyShardings(mesh, weights->shardings, std::vector{&step});
+        EXPECT_TRUE(proof.ok()) << proof.message();
+      }
     }
   }
 }

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "compile/mesh/feed_forward.h"
+#include "graph/named_ops.h"
 #include "graph/rule.h"
 #include "graph/traffic_ops.h"
 
@@ -48,6 +49,11 @@ class Partitioner final : public ShardingSink {
 
   Result<Graph> Run() {
     TEMPER_RETURN_IF_ERROR(DealRows());
+    const auto routes = [](const Node& node) { return node.op == Op::kRoute; };
+    if (spec_.mesh.size(Axis::kEp) > 1 && std::none_of(graph_.nodes().begin(), graph_.nodes().end(), routes)) {
+      return InvalidArgument(fmt::format("mesh {}: ep deals experts to ranks, and this model has none: use mesh.fsdp",
+                                         spec_.mesh.ToString()));
+    }
     MarkDifferentiable();
     for (const Node& node : graph_.nodes()) {
       node_ = &node;
@@ -96,7 +102,11 @@ class Partitioner final : public ShardingSink {
     Sharding settled = p;
     settled.partial = {};
     for (const Axis axis : p.partial.axes()) {
-      if (spec_.residual == ResidualSplit::kTokens) settled.dims[0].push_back(axis);
+      // Ranks of ep have tokens of their own.
+      if (spec_.residual == ResidualSplit::kTokens || axis == Axis::kEp) {
+        settled.dims[0].push_back(axis);
+        continue;
+      }
       if (spec_.residual == ResidualSplit::kHidden) settled.dims[1].push_back(axis);
     }
     return settled;
@@ -282,8 +292,11 @@ class Partitioner final : public ShardingSink {
     Local at = from;
     whole_uses_[at.id] |= axes_ - wanted.varying - wanted.partial - at.sharding.split();
     if (at.sharding == wanted) return at.id;
-    // Every block gathers the weights that it uses, so that no gathered weight lives longer than a block.
-    const int block = local_.value(at.id).shard ? node_->block : kBlockBefore;
+    // Every block gathers the weights that it uses, so that no gathered weight lives longer than a block; and inputs
+    // that ranks of ep gather, so that a stage of a pipeline has them.
+    const Value& source = local_.value(at.id);
+    const bool each = source.shard || (IsInput(source.role) && at.sharding.split(0).Has(Axis::kEp));
+    const int block = each ? node_->block : kBlockBefore;
     const auto key = std::make_tuple(at.id, block, wanted.ToString(Shape::kMaxRank));
     if (const auto it = converted_.find(key); it != converted_.end()) return it->second;
 
@@ -424,7 +437,7 @@ class Partitioner final : public ShardingSink {
 }  // namespace
 
 AxisSet DataAxes(const Mesh& mesh) {
-  return mesh.axes() & AxisSet{Axis::kDp, Axis::kFsdp, Axis::kDepth, Axis::kRow};
+  return mesh.axes() & AxisSet{Axis::kDp, Axis::kFsdp, Axis::kEp, Axis::kDepth, Axis::kRow};
 }
 
 AxisSet TokenAxes(const Mesh& mesh) {

@@ -11,7 +11,7 @@
 namespace temper {
 namespace {
 
-constexpr std::string_view kAxisWords[] = {"fsdp", "tp", "kv", "dp", "cp", "depth", "row"};
+constexpr std::string_view kAxisWords[] = {"fsdp", "tp", "kv", "dp", "cp", "ep", "depth", "row"};
 
 // Parses one word of a spec into axes: "tp" and "kv" stand for the axes of tensor parallelism.
 Result<std::vector<Axis>> AxesOf(std::string_view word) {
@@ -116,7 +116,9 @@ std::optional<std::string> SpecOfLabels(const DimLabels& labels, ResidualSplit r
       dim = d == out ? cut_out(labels[d]) : d > out && !labels.Has(DimLabel::kRank) && !whole_rows ? "row" : "";
       if (d == out && whole_rows) dim += "+row";
     }
-    if (d == 0) dim += dim.empty() ? "fsdp+cp" : "+fsdp+cp";
+    // Ranks of ep have whole experts; what is left of a model they share as those of fsdp do.
+    const bool stack = rank == 3 && labels[0] == DimLabel::kExperts;
+    if (d == 0) dim += stack ? "ep+fsdp+cp" : dim.empty() ? "fsdp+cp+ep" : "+fsdp+cp+ep";
     spec += (d > 0 ? "," : "") + (dim.empty() ? "-" : dim);
   }
   return spec;

@@ -4,7 +4,7 @@
 //
 //   spec = "replicate" | dim {"," dim}     one for each dim of the tensor; weights are [out, in]
 //   dim  = "-" | axis {"+" axis}           not split, or split over these axes, outermost first
-//   axis = "fsdp" | "tp" | "kv" | "dp" | "cp" | "depth" | "row"
+//   axis = "fsdp" | "tp" | "kv" | "dp" | "cp" | "ep" | "depth" | "row"
 //
 // "tp+fsdp,-" splits rows among tensor ranks and each part among fsdp ranks. Axes of one rank are ignored; no axis may
 // appear twice. If a size does not divide, parts differ by one row or column.
@@ -32,7 +32,7 @@ std::string NameOfRule(std::span<const ShardingRule> rules, size_t index);
 // The spec that follows from a tensor's labels; nullopt if it has none. In 1-D tensor parallelism heads, ffn, vocab and
 // positions are split among tensor ranks, and kv_heads among the ranks with different KV heads. In 2-D modes
 // (ResidualSplit::kHidden) the out dim of every product is split among columns and its in dim among rows. In both,
-// LoRA's rank and the weights of norms stay whole, and dim 0 is also split over fsdp and cp. `whole_rows`: the
+// LoRA's rank and the weights of norms stay whole, and dim 0 is also split over fsdp, cp and ep. `whole_rows`: the
 // weight is quantised, so its columns cannot be gathered. 2-D modes then split its out dim over the row axis, too; a
 // rank holds as much as before.
 std::optional<std::string> SpecOfLabels(const DimLabels& labels, ResidualSplit residual, bool whole_rows = false);

@@ -58,28 +58,28 @@ TEST(ShardingRules, ASpecListsTheAxesOfEachDimOutermostFirst) {
 TEST(ShardingRules, LabelsDecideForTensorsWithoutUserRules) {
   using enum DimLabel;
   const auto spec = [](DimLabels labels) { return SpecOfLabels(labels, ResidualSplit::kTokens).value_or("none"); };
-  EXPECT_EQ(spec({kHeads, kHidden}), "tp+fsdp+cp,-");
-  EXPECT_EQ(spec({kKvHeads, kHidden}), "kv+fsdp+cp,-");
-  EXPECT_EQ(spec({kHidden, kFfn}), "fsdp+cp,tp");
-  EXPECT_EQ(spec({kVocab, kHidden}), "tp+fsdp+cp,-");
-  EXPECT_EQ(spec({kFfn, kRank}), "tp+fsdp+cp,-") << "LoRA's B";
-  EXPECT_EQ(spec({kRank, kFfn}), "fsdp+cp,tp") << "LoRA's A of a split input";
-  EXPECT_EQ(spec({kNorm}), "fsdp+cp");
-  EXPECT_EQ(spec({kKvHeads}), "kv+fsdp+cp") << "a bias";
-  EXPECT_EQ(spec({kExperts, kFfn, kHidden}), "fsdp+cp,tp,-");
-  EXPECT_EQ(spec({kExperts, kHidden, kFfn}), "fsdp+cp,-,tp");
+  EXPECT_EQ(spec({kHeads, kHidden}), "tp+fsdp+cp+ep,-");
+  EXPECT_EQ(spec({kKvHeads, kHidden}), "kv+fsdp+cp+ep,-");
+  EXPECT_EQ(spec({kHidden, kFfn}), "fsdp+cp+ep,tp");
+  EXPECT_EQ(spec({kVocab, kHidden}), "tp+fsdp+cp+ep,-");
+  EXPECT_EQ(spec({kFfn, kRank}), "tp+fsdp+cp+ep,-") << "LoRA's B";
+  EXPECT_EQ(spec({kRank, kFfn}), "fsdp+cp+ep,tp") << "LoRA's A of a split input";
+  EXPECT_EQ(spec({kNorm}), "fsdp+cp+ep");
+  EXPECT_EQ(spec({kKvHeads}), "kv+fsdp+cp+ep") << "a bias";
+  EXPECT_EQ(spec({kExperts, kFfn, kHidden}), "ep+fsdp+cp,tp,-");
+  EXPECT_EQ(spec({kExperts, kHidden, kFfn}), "ep+fsdp+cp,-,tp");
   EXPECT_EQ(spec({}), "none");
   const auto in_2d = [](DimLabels labels) { return SpecOfLabels(labels, ResidualSplit::kHidden).value_or("none"); };
-  EXPECT_EQ(in_2d({kHidden, kFfn}), "tp+fsdp+cp,row");
-  EXPECT_EQ(in_2d({kKvHeads, kHidden}), "kv+fsdp+cp,row");
-  EXPECT_EQ(in_2d({kRank, kFfn}), "fsdp+cp,-") << "r is never split";
-  EXPECT_EQ(SpecOfLabels({kKvHeads, kHidden}, ResidualSplit::kHidden, /*whole_rows=*/true), "kv+row+fsdp+cp,-");
-  EXPECT_EQ(SpecOfLabels({kHidden, kFfn}, ResidualSplit::kTokens, /*whole_rows=*/true), "fsdp+cp,tp")
+  EXPECT_EQ(in_2d({kHidden, kFfn}), "tp+fsdp+cp+ep,row");
+  EXPECT_EQ(in_2d({kKvHeads, kHidden}), "kv+fsdp+cp+ep,row");
+  EXPECT_EQ(in_2d({kRank, kFfn}), "fsdp+cp+ep,-") << "r is never split";
+  EXPECT_EQ(SpecOfLabels({kKvHeads, kHidden}, ResidualSplit::kHidden, /*whole_rows=*/true), "kv+row+fsdp+cp+ep,-");
+  EXPECT_EQ(SpecOfLabels({kHidden, kFfn}, ResidualSplit::kTokens, /*whole_rows=*/true), "fsdp+cp+ep,tp")
       << "1-D keeps parts of columns, and gathers none";
-  EXPECT_EQ(in_2d({kKvHeads, kRank}), "kv+fsdp+cp,-");
-  EXPECT_EQ(in_2d({kHidden}), "tp+fsdp+cp") << "a bias";
-  EXPECT_EQ(in_2d({kNorm}), "fsdp+cp");
-  EXPECT_EQ(in_2d({kExperts, kFfn, kHidden}), "fsdp+cp,tp,row");
+  EXPECT_EQ(in_2d({kKvHeads, kRank}), "kv+fsdp+cp+ep,-");
+  EXPECT_EQ(in_2d({kHidden}), "tp+fsdp+cp+ep") << "a bias";
+  EXPECT_EQ(in_2d({kNorm}), "fsdp+cp+ep");
+  EXPECT_EQ(in_2d({kExperts, kFfn, kHidden}), "ep+fsdp+cp,tp,row");
 
   Graph graph = Tensors();
   graph.value(0).labels = {kFfn, kHidden};

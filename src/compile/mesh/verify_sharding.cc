@@ -65,6 +65,8 @@ class Verifier {
  private:
   const Sharding& Of(ValueId id) const { return *shardings_[static_cast<size_t>(id)]; }
   const Sharding& OfInput(size_t i) const { return Of(node_->inputs[i]); }
+  // The same, without the axes over which rows are dealt.
+  const Sharding& OfOperand(size_t i) const { return undealt_.empty() ? OfInput(i) : undealt_[i]; }
   const std::string& Name(size_t input) const { return graph_->value(node_->inputs[input]).name; }
   int RankOf(size_t input) const { return graph_->value(node_->inputs[input]).type.shape.rank(); }
 
@@ -145,6 +147,7 @@ class Verifier {
     std::vector<Letter> letters;
     AxisSet partial;
     bool absent = true;  // it has no operand
+    bool dealt = false;  // of rows that are dealt to ranks
     std::string_view from;
     const Letter* Find(char name) const {
       for (const Letter& l : letters) {
@@ -187,6 +190,7 @@ class Verifier {
       input_of[i] = there ? next++ : -1;
     }
     if (next != static_cast<int>(node_->inputs.size())) return Refuse("it has operands that its flow does not name");
+    TEMPER_RETURN_IF_ERROR(Undeal(*rule, input_of));
     TEMPER_RETURN_IF_ERROR(CheckPart(*rule, input_of));
     for (const FlowOutput& out : rule->out) {
       if (out.flag != nullptr && !node_->attributes.Flag(out.flag)) continue;
@@ -203,6 +207,30 @@ class Verifier {
     return cut ? InOrder(node_->attributes.String(rule.part_axes)) : std::vector<Axis>();
   }
 
+  // Dealt rows are split over the part's axes behind those that split all rows. For ops that know of them `undealt_`
+  // has the operands without those axes.
+  Status Undeal(const FlowRule& rule, const std::array<int, 16>& input_of) {
+    undealt_.clear();
+    const std::vector<Axis> part = rule.dealt != 0 ? PartAxes(rule) : std::vector<Axis>();
+    if (part.empty()) return OkStatus();
+    for (const ValueId id : node_->inputs) undealt_.push_back(Of(id));
+    for (size_t i = 0; i < rule.in.size(); ++i) {
+      if (input_of[i] < 0) continue;
+      const auto input = static_cast<size_t>(input_of[i]);
+      for (int d = 0; d < RankOf(input); ++d) {
+        if (LetterOf(rule.in[i].dims, RankOf(input), d) != rule.dealt) continue;
+        auto& axes = undealt_[input].dims[static_cast<size_t>(d)];
+        if (axes.size() >= part.size() && std::equal(part.rbegin(), part.rend(), axes.rbegin())) {
+          axes.resize(axes.size() - part.size());
+        } else if (rule.in[i].dealt) {
+          return Refuse(fmt::format("{} has the rows of all ranks of '{}', where each should have its own", Name(input),
+                                    Show(part)));
+        }
+      }
+    }
+    return OkStatus();
+  }
+
   // Checks that the op's attributes describe its operands' sharding.
   Status CheckPart(const FlowRule& rule, const std::array<int, 16>& input_of) const {
     if (rule.part_axes == nullptr) return OkStatus();
@@ -211,7 +239,7 @@ class Verifier {
       if (input_of[i] < 0) continue;
       const auto input = static_cast<size_t>(input_of[i]);
       for (int d = 0; d < RankOf(input); ++d) {
-        if (LetterOf(rule.in[i].dims, RankOf(input), d) != rule.part || OfInput(input).split(d) == said) continue;
+        if (LetterOf(rule.in[i].dims, RankOf(input), d) != rule.part || OfOperand(input).split(d) == said) continue;
         return Refuse(fmt::format("{} is split over '{}', but the op assumes a split over '{}'", Name(input),
                                   OfInput(input).split(d).ToString(), said.ToString()));
       }
@@ -232,9 +260,12 @@ class Verifier {
       if (product.absent) continue;
       AxisSet partial = product.partial;
       for (const Letter& letter : product.letters) {
-        const bool in_output = letters.find(letter.name) != std::string_view::npos;
+        const bool in_output =
+            letters.find(letter.name) != std::string_view::npos || (out.dealt && letter.name == rule.part);
         if (!in_output && !(out.exchanged && letter.name == rule.part)) partial |= SetOf(*letter.axes);
       }
+      const bool has_part = out.dealt || (rule.part != 0 && letters.find(rule.part) != std::string_view::npos);
+      if (product.dealt && !has_part) partial |= SetOf(PartAxes(rule));
       for (int d = 0; d < rank; ++d) {
         const char name = LetterOf(out.dims, rank, d);
         const Letter* const letter = product.Find(name);
@@ -242,7 +273,7 @@ class Verifier {
         std::vector<Axis> axes = letter != nullptr ? *letter->axes : PartAxes(rule);
         if (out.like >= 0 && letter != nullptr) {
           const auto like = static_cast<size_t>(input_of[static_cast<size_t>(out.like)]);
-          const auto& own = OfInput(like).dims[static_cast<size_t>(d)];
+          const auto& own = OfOperand(like).dims[static_cast<size_t>(d)];
           partial |= SetOf(axes) - SetOf(own);
           axes = own;
         }
@@ -269,6 +300,10 @@ class Verifier {
       if (first) first_from = product.from;
       first = false;
     }
+    for (int d = 0; d < rank && out.dealt; ++d) {
+      if (LetterOf(out.dims, rank, d) != rule.dealt) continue;
+      for (const Axis axis : PartAxes(rule)) sharding->dims[static_cast<size_t>(d)].push_back(axis);
+    }
     return OkStatus();
   }
 
@@ -277,7 +312,7 @@ class Verifier {
       if ((factors >> i & 1) == 0 || input_of[i] < 0) continue;
       const auto input = static_cast<size_t>(input_of[i]);
       const FlowOperand& operand = rule.in[i];
-      const Sharding& p = OfInput(input);
+      const Sharding& p = OfOperand(input);
       if (!p.partial.empty() && !operand.linear) {
         return Refuse(fmt::format("{} is terms of a sum over {}, but is used as if it were the sum", Name(input),
                                   p.partial.ToString()));
@@ -288,6 +323,7 @@ class Verifier {
       }
       product->partial |= p.partial;
       product->absent = false;
+      product->dealt |= operand.dealt;
       if (product->from.empty()) product->from = Name(input);
       const int rank = RankOf(input);
       for (int d = 0; d < rank; ++d) {
@@ -381,6 +417,7 @@ class Verifier {
   const Graph* graph_ = nullptr;
   const Node* node_ = nullptr;
   std::vector<std::optional<Sharding>> shardings_;  // per value
+  std::vector<Sharding> undealt_;                   // per operand of the node; empty where none is dealt
 };
 
 }  // namespace

@@ -25,7 +25,8 @@ std::string TensorSizes(int64_t most, const std::function<bool(int64_t tp)>& wor
 // The product of all given sizes; exact up to the largest mesh.
 double RanksGiven(const RunConfig::Mesh& m) {
   double ranks = static_cast<double>(m.pp);
-  for (const std::optional<int64_t>& size : {m.dp, m.fsdp, m.cp, m.tp}) ranks *= static_cast<double>(size.value_or(1));
+  for (const std::optional<int64_t>& size : {m.dp, m.fsdp, m.cp, m.ep, m.tp})
+    ranks *= static_cast<double>(size.value_or(1));
   return ranks;
 }
 
@@ -179,7 +180,7 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const std:
                                        std::max(given, static_cast<double>(ranks)), kMostRanks));
   }
   const int64_t tp = options.tp.value_or(1), dp = options.dp.value_or(1), cp = options.cp.value_or(1), pp = options.pp;
-  const int64_t others = tp * dp * cp * pp;
+  const int64_t ep = options.ep.value_or(1), others = tp * dp * cp * pp * ep;
   const int64_t fsdp = options.fsdp.value_or(std::max<int64_t>(ranks / others, 1));
   if (others * fsdp != ranks) {
     std::vector<std::string> work;
@@ -189,7 +190,7 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const std:
       work.push_back(fmt::format("mesh.fsdp={} would use them all", ranks / others));
     } else {
       work.push_back(fmt::format("{} would do", Counted(others * fsdp, "rank")));
-      const std::pair<const char*, int64_t> axes[] = {{"pp", pp}, {"dp", dp}, {"cp", cp}, {"tp", tp}};
+      const std::pair<const char*, int64_t> axes[] = {{"pp", pp}, {"dp", dp}, {"cp", cp}, {"ep", ep}, {"tp", tp}};
       for (const auto& [name, size] : axes) {
         if (size == 1) continue;
         const auto near = SizesNear(name, size, others / size, ranks);
@@ -198,10 +199,10 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const std:
       work.push_back(fmt::format("mesh.fsdp={} alone", ranks));
     }
     return InvalidArgument(
-        fmt::format("mesh: {}dp={} x fsdp={} x cp={} x tp={} is {}, but the run has {} (nprocs, mpirun or "
+        fmt::format("mesh: {}dp={} x fsdp={} x cp={} x {}tp={} is {}, but the run has {} (nprocs, mpirun or "
                     "srun say how many): {}",
-                    pp > 1 ? fmt::format("pp={} x ", pp) : "", dp, fsdp, cp, tp, others * fsdp, Counted(ranks, "rank"),
-                    fmt::join(work, ", or ")));
+                    pp > 1 ? fmt::format("pp={} x ", pp) : "", dp, fsdp, cp, ep > 1 ? fmt::format("ep={} x ", ep) : "",
+                    tp, others * fsdp, Counted(ranks, "rank"), fmt::join(work, ", or ")));
   }
   MeshSpec spec{.rank = rank,
                 .overlap = options.overlap,
@@ -212,6 +213,7 @@ Result<MeshSpec> MeshOf(const RunConfig& config, int ranks, int rank, const std:
   spec.mesh.set_size(Axis::kDp, static_cast<int>(dp));
   spec.mesh.set_size(Axis::kFsdp, static_cast<int>(fsdp));
   spec.mesh.set_size(Axis::kCp, static_cast<int>(cp));
+  spec.mesh.set_size(Axis::kEp, static_cast<int>(ep));
   TEMPER_RETURN_IF_ERROR(SetTensorAxes(options, tp, others / tp, ranks, heads, &spec));
   return spec;
 }

@@ -49,10 +49,12 @@ Result<Types> InferLoad(const Types& in, const Attributes& a) {
   return Types{load};
 }
 
-// What the host reads is whole; along tensor ranks, which route alike, it is so by itself.
+// What the host reads is whole; along ranks that route alike, those of tp and ep, it is so by itself.
 void ShardLoad(ShardingSink& sink) {
   const Node& node = sink.node();
   Sharding rows = sink.sharding(0), present = sink.sharding(2);
+  // Ranks of ep have all routed the tokens of all.
+  for (const Axis axis : (present.split(0) - rows.split(0)).axes()) present = Gathered(present, 0, axis);
   UseAlike({&rows, &present}, sink.mesh());
   std::vector<ValueId> inputs = {sink.Use(0, rows), sink.Use(1, rows), sink.Use(2, present)};
   const Sharding load{.partial = rows.split(0)};

@@ -3,7 +3,10 @@
 // Rows are sorted by expert, those of an expert by token. Which experts are chosen has no gradient; their weights do.
 #include "graph/ops/route.h"
 
+#include <fmt/core.h>
+
 #include <limits>
+#include <string>
 
 #include "graph/ops/rules.h"
 #include "graph/ops/sharding.h"
@@ -53,15 +56,27 @@ void Gradient(GradientSink& sink) {
 }
 
 // A rank routes the tokens of its rows. Tensor ranks compute parts of every expert, so they all route all tokens, and
-// use the weights each on its own terms.
+// use the weights each on its own terms. So do the ranks of ep, each of which has some of the experts.
 void ShardOperands(ShardingSink& sink) {
   const Node& node = sink.node();
   if (sink.mesh().size(Axis::kRow) > 1 || sink.mesh().size(Axis::kDepth) > 1) {
     return sink.Refuse("experts are not supported in the 2-D modes of tensor parallelism: use mesh.tp_mode 1d");
   }
   Sharding logits = sink.Settled(sink.sharding(kLogits));
+  AxisSet sharers = kTensorAxes;
+  // A single expert is that of all tokens, which no rank has alone.
+  const int64_t experts = sink.value(node.inputs[kLogits]).type.shape[1];
+  if (experts > 1) sharers |= Axis::kEp;
+  if (const int ranks = sink.mesh().size(Axis::kEp); experts > 1 && experts % ranks != 0) {
+    std::string work;
+    for (int64_t n = 2; n <= experts; ++n) {
+      if (experts % n == 0) work += fmt::format("{}{}", work.empty() ? "" : ", ", n);
+    }
+    return sink.Refuse(
+        fmt::format("{} experts do not divide among {} ranks of mesh.ep; sizes that work: {}", experts, ranks, work));
+  }
   for (const Axis axis : logits.split(1).axes()) logits = Gathered(logits, 1, axis);
-  for (const Axis axis : (logits.split(0) & kTensorAxes).axes()) logits = Gathered(logits, 0, axis);
+  for (const Axis axis : (logits.split(0) & sharers).axes()) logits = Gathered(logits, 0, axis);
   Sharding chosen = logits;
   std::vector<ValueId> inputs = {sink.Use(kLogits, logits)};
   if (inputs.size() < node.inputs.size()) inputs.push_back(sink.Use(kBias, VectorBeside(logits, 1, sink.mesh())));

@@ -91,11 +91,15 @@ Sharding Gathered(Sharding p, int dim, Axis axis) {
 }
 
 void DeliverWithAcc(ShardingSink& sink, std::vector<ValueId> inputs, int acc, const Sharding& y) {
+  DeliverWithAcc(sink, std::move(inputs), acc, y, sink.node().attributes);
+}
+
+void DeliverWithAcc(ShardingSink& sink, std::vector<ValueId> inputs, int acc, const Sharding& y,
+                    Attributes attributes) {
   const Node& node = sink.node();
   const bool has_acc = node.attributes.Flag("acc");
   const bool later = has_acc && !y.partial.empty() && !(sink.sharding(acc) == y);
   if (has_acc && !later) inputs.push_back(sink.Use(acc, y));
-  Attributes attributes = node.attributes;
   attributes.Set("acc", int64_t{has_acc && !later});
   ValueId sum = sink.Emit(node.op, std::move(inputs), std::move(attributes), {y})[0];
   if (later) {

@@ -33,5 +33,7 @@ void UseAlike(std::initializer_list<Sharding*> operands, const Mesh& mesh);
 // Emits the op with `inputs` and, if it has the flag acc, operand `acc`, and delivers the result, sharded like `y`.
 // What is added to terms of a sum is added once, after the sum, unless it lies as they do.
 void DeliverWithAcc(ShardingSink& sink, std::vector<ValueId> inputs, int acc, const Sharding& y);
+// The same with other attributes than the node's.
+void DeliverWithAcc(ShardingSink& sink, std::vector<ValueId> inputs, int acc, const Sharding& y, Attributes attributes);
 
 }  // namespace temper

@@ -19,6 +19,8 @@ class GroupedLinearKernel final : public Kernel {
   GroupedLinearKernel(const KernelSpec& spec, const GemmShape& shape, int64_t experts, Isa isa)
       : shape_(shape),
         experts_(experts),
+        first_(spec.attributes.IntOr("begin", 0)),
+        whole_(spec.attributes.IntOr("whole", experts)),
         rows_(spec.inputs[0].shape[0]),
         threads_(spec.threads),
         of_weight_(spec.op == Op::kGroupedLinearDw),
@@ -60,15 +62,27 @@ class GroupedLinearKernel final : public Kernel {
 
   Status Run(const KernelArgs& args) override {
     auto* const first_E1 = reinterpret_cast<int32_t*>(args.workspace);
-    TEMPER_RETURN_IF_ERROR(FindExpertRows(In<int32_t>(args, 2), rows_, experts_, plans_.back().most_rows, first_E1));
+    TEMPER_RETURN_IF_ERROR(FindExpertRows(In<int32_t>(args, 2), rows_, whole_, plans_.back().most_rows, first_E1));
+    const int32_t* const own_E1 = first_E1 + first_;
     RunTeam(threads_, [&](TeamMember self) {
-      for (int64_t e = 0; e < experts_; ++e) RunExpert(args, e, first_E1[e], first_E1[e + 1], self);
+      if (!of_weight_) {
+        ClearRows(args, 0, own_E1[0], self);
+        ClearRows(args, own_E1[experts_], rows_, self);
+      }
+      for (int64_t e = 0; e < experts_; ++e) RunExpert(args, e, own_E1[e], own_E1[e + 1], self);
     });
     return OkStatus();
   }
 
  private:
-  Bytes FirstRows() const { return AlignUp(Bytes{(experts_ + 1) * 4}, 64); }
+  Bytes FirstRows() const { return AlignUp(Bytes{(whole_ + 1) * 4}, 64); }
+
+  // Rows [begin, end) are those of other ranks' experts.
+  void ClearRows(const KernelArgs& args, int64_t begin, int64_t end, TeamMember self) const {
+    TileOutput rows;
+    rows.out = args.outputs[0] + begin * shape_.n * out_bytes_;
+    if (begin < end) KeepGradient(rows, (end - begin) * shape_.n * out_bytes_, self);
+  }
 
   // Of rows [begin, end).
   void RunExpert(const KernelArgs& args, int64_t e, int64_t begin, int64_t end, TeamMember self) const {
@@ -88,7 +102,7 @@ class GroupedLinearKernel final : public Kernel {
     plan->product.RunInTeam(operands, extent, args.workspace + FirstRows().v, self);
   }
 
-  // The gradient of an expert without rows: what there was, or zeros.
+  // The gradient of an expert without rows: what there was, or zeros where there is none.
   static void KeepGradient(const TileOutput& output, int64_t bytes, TeamMember self) {
     constexpr int64_t kLine = 64;  // members do not share cache lines
     const int64_t lines = (bytes + kLine - 1) / kLine;
@@ -109,7 +123,8 @@ class GroupedLinearKernel final : public Kernel {
 
   GemmShape shape_;
   std::vector<Plan> plans_;  // by most_rows
-  const int64_t experts_, rows_;
+  const int64_t experts_;    // of this rank, from `first_` on of the whole
+  const int64_t first_, whole_, rows_;
   const int threads_;
   const bool of_weight_, acc_;
   const int64_t in_bytes_, out_bytes_;
