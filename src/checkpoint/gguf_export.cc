@@ -151,6 +151,7 @@ class GgufExporter {
     Declare();
     TEMPER_RETURN_IF_ERROR(weights.Verify(verifying_));
     const std::string& folder = spec_.source.output_dir;
+    TEMPER_RETURN_IF_ERROR(ReadNumbers(weights));
     TEMPER_RETURN_IF_ERROR(env_.CreateFolders(folder));
     TEMPER_ASSIGN_OR_RETURN(GgufWriter writer,
                             GgufWriter::Create(env_, JoinPath(folder, spec_.file), Metadata(), declared_));
@@ -219,6 +220,21 @@ class GgufExporter {
                                                         .experts = m.experts},
                                                        declared_);
     report_.notices.insert(report_.notices.end(), lines.begin(), lines.end());
+  }
+
+  // Keys that llama.cpp reads where the model has tensors of one number.
+  Status ReadNumbers(MergedWeights& weights) {
+    for (const GgufNumbers& numbers : spec_.model.numbers) {
+      std::vector<float> values;
+      for (const StoredWeight& part : numbers.parts) {
+        const MergedWeights::Tensor* const found = weights.FindWeight(part.source.tensors().front().name);
+        TEMPER_CHECK(found != nullptr) << numbers.key << ": no tensor " << part.name;
+        TEMPER_ASSIGN_OR_RETURN(const MergedWeights::Reader reader, weights.OpenReader(*found));
+        TEMPER_RETURN_IF_ERROR(reader.Read(0, 1, std::span(&values.emplace_back(), 1), {}));
+      }
+      spec_.model.metadata.Set(numbers.key, std::move(values));
+    }
+    return OkStatus();
   }
 
   GgufMetadata Metadata() const {

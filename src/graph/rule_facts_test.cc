@@ -79,6 +79,8 @@ TEST(RuleFacts, WhatIsMeasuredFitsTheOp) {
                                               Op::kRopeTable,
                                               Op::kAppendToHeads,
                                               Op::kAppendToHeadsBackward,
+                                              Op::kGateHeads,
+                                              Op::kGateHeadsBackward,
                                               Op::kEmbeddingBackward,
                                               Op::kSumScalars,
                                               Op::kClip,

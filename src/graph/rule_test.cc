@@ -230,7 +230,8 @@ bool IsFreeDim(const Case& c, size_t k, int dim) {
     return k == (c.op == Op::kRouterSum ? 0 : 1) && dim == 1;
   if (c.op == Op::kBalance) return k == 0 && dim == 0;
   if (c.op == Op::kBalanceBackward) return k == 1;
-  if (c.op == Op::kAttentionCached) return k == 7;  // slots, and pages of each
+  if (c.op == Op::kAttentionCached) return k == 7;        // slots, and pages of each
+  if (c.op == Op::kGateHeads) return k == 1 && dim == 1;  // the heads
   if (c.op == Op::kSumSquares || c.op == Op::kSend) return true;
   if (c.op == Op::kShortConv || c.op == Op::kShortConvBackward) return dim == 2;  // the taps
   // Parts may be uneven: of their dim only the size of what they are parts of is known, or of what is left of it.

@@ -124,6 +124,21 @@ TEST(Apertus, TrainsTheNumbersOfItsActivationAndLeavesItsConstants) {
             4u);
 }
 
+TEST(Apertus15, TheHeadHasTheVocabularyAndTheEmbeddingMore) {
+  const Json json =
+      With(With(Config("Apertus1p5TextForCausalLM"), "output_vocab_size", 40), "tie_word_embeddings", false);
+  const auto model = Read(json);
+  EXPECT_EQ(model->facts().vocab, 40) << "tokens of data and prompts are of these";
+  for (const WeightDeclaration& w : model->weights()) {
+    if (w.name == "lm_head.weight") EXPECT_EQ(w.shape[0], 40);
+    if (w.name == "model.embed_tokens.weight") EXPECT_EQ(w.shape[0], 100);
+  }
+  EXPECT_EQ(Read(With(json, "output_vocab_size", nullptr))->facts().vocab, 100);
+  EXPECT_EQ(Read(With(json, "output_vocab_size", 100))->facts().vocab, 100);
+  for (const int words : {0, 101}) ExpectRefused(With(json, "output_vocab_size", words), "output_vocab_size");
+  ExpectRefused(With(json, "tie_word_embeddings", true), "tie_word_embeddings");
+}
+
 TEST(GraniteSwa, EachLayerHasItsThetaOrNone) {
   const Json json = With(Config("GraniteSWAForCausalLM"), "layer_rope_theta", {0, 1e4, 500.0, 1e4});
   const auto model = Read(json);
@@ -133,6 +148,11 @@ TEST(GraniteSwa, EachLayerHasItsThetaOrNone) {
   for (size_t b = 0; b < 4; ++b) {
     EXPECT_EQ(attention[b].IntOr("window", 0), b == 0 ? 0 : 128) << b;
     EXPECT_TRUE(attention[b].Flag("sink")) << b;
+  }
+  for (const WeightDeclaration& w : model->weights()) {
+    if (!w.name.ends_with(".sinks")) continue;
+    EXPECT_TRUE(w.init == WeightDeclaration::Init::kValue && w.value == 0) << w.name << ", from scratch";
+    EXPECT_TRUE(w.decays) << w.name;
   }
   ExpectRefused(With(json, "layer_rope_theta", {1e4}), "layer_rope_theta");
   ExpectRefused(With(json, "layer_rope_theta", {1e4, -1, 1e4, 1e4}), "layer_rope_theta");

@@ -56,6 +56,13 @@ Result<std::unique_ptr<Model>> ReadBloom(const Json& file, const std::string& wh
     block.norms.in_sums = in_sums;
     block.mixer_out_dropout = block.feed_forward_out_dropout = p;
   }
+  s.gguf = {.name = "bloom",
+            .activation = Activation::kGeluTanh,
+            .out_bias = true,
+            .mlp_bias = true,
+            .alibi = true,
+            .fused_qkv = true,
+            .embedding_norm = "token_embd_norm"};
   return MakeDecoder(std::move(s));
 }
 

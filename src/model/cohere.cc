@@ -103,9 +103,7 @@ Result<std::unique_ptr<Model>> ReadCohere2(const Json& config, const std::string
   return MakeDecoder(std::move(s));
 }
 
-Result<std::unique_ptr<Model>> ReadCohereCompass(const Json& file, const std::string& where) {
-  Json config = file;
-  config.erase("head_dim");  // the class computes it from the other sizes
+Result<std::unique_ptr<Model>> ReadCohereCompass(const Json& config, const std::string& where) {
   DecoderDefaults defaults = kCohereDefaults;
   defaults.rotary = false;  // read below
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadCoheres(config, "CohereCompassForCausalLM", defaults, 1, where));

@@ -197,7 +197,8 @@ void Decoder::BuildForward(ForwardBuilder& f) const {
   const Dim W = embed == D.size ? D : Dim{DimLabel::kEmbed, embed};
   const std::string& p = s_.names.prefix;
   f.EnterBlock(kBlockBefore, p);
-  const ValueId table = f.Weight(EmbeddingName(), {V, W});
+  const Dim rows{DimLabel::kVocab, s_.embedding_rows > 0 ? s_.embedding_rows : s_.facts.vocab};
+  const ValueId table = f.Weight(EmbeddingName(), {rows, W});
   ValueId x = f.Embedding(table, f.token(), 0, "embedded");
   if (!s_.scales_in_embedding) x = f.Noise(x, "noise");
   x = s_.rounds_embedding_scale ? f.ScaleAsWeight(x, s_.embedding_scale, "scaled")

@@ -99,7 +99,10 @@ struct DecoderSpec {
   // From scratch: smaller initial weights in the last products of these parts of blocks.
   enum class InitByDepth : uint8_t { kNone, kMixers, kBoth } init_by_depth = InitByDepth::kNone;
   GgufArchitecture gguf;  // how llama.cpp computes it
-  int64_t embed = 0;      // width of the embedding table; `project_in` and `project_out` adapt it to hidden. 0: hidden
+  // Rows of the embedding table, of which the first are the vocabulary, which the head has; 0: these alone. No token of
+  // another row is read or predicted.
+  int64_t embedding_rows = 0;
+  int64_t embed = 0;  // width of the embedding table; `project_in` and `project_out` adapt it to hidden. 0: hidden
 
   // Parts of that kind in all blocks, in order; attention beside Mamba-2, too.
   std::vector<AttentionSpec*> attentions();

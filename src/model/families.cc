@@ -131,12 +131,19 @@ Result<std::unique_ptr<Model>> ReadWith(const Family& family, const Json& config
   return model;
 }
 
+// Fuyu's files may have the sizes of the text model at the top.
+Json TextOfFuyu(Json config) {
+  for (const char* outer : {"architectures", "model_type"}) config.erase(outer);
+  return config;
+}
+
 Result<std::unique_ptr<Model>> ReadMultimodal(const Family& family, const Json& config, const std::string& where) {
-  if (!HasObject(config, "text_config")) {
+  const bool nested = HasObject(config, "text_config"), flat = family.architecture == "FuyuForCausalLM";
+  if (!nested && !flat) {
     return Corrupt(fmt::format("{}: {} has the sizes of its text model in an object text_config, which is missing",
                                where, family.architecture));
   }
-  Json text = config["text_config"];
+  Json text = nested ? config["text_config"] : TextOfFuyu(config);
   TEMPER_RETURN_IF_ERROR(CheckQuantisation(text, where + ": text_config"));
   TakeQuantisation(config, &text);
   std::string type = TextAt(text, "model_type");
@@ -162,6 +169,7 @@ struct Classifier {
 constexpr Classifier kClassifiers[] = {
     {"ArceeForCausalLM", "ArceeForSequenceClassification"},
     {"BioGptForCausalLM", "BioGptForSequenceClassification"},
+    {"BloomForCausalLM", "BloomForSequenceClassification"},
     {"CohereCompassForCausalLM", "CohereCompassTextForSequenceClassification"},
     {"DeepseekV2ForCausalLM", "DeepseekV2ForSequenceClassification"},
     {"DeepseekV3ForCausalLM", "DeepseekV3ForSequenceClassification"},
@@ -169,6 +177,7 @@ constexpr Classifier kClassifiers[] = {
     {"FalconForCausalLM", "FalconForSequenceClassification"},
     {"GPT2LMHeadModel", "GPT2ForSequenceClassification"},
     {"GPTBigCodeForCausalLM", "GPTBigCodeForSequenceClassification"},
+    {"GPTJForCausalLM", "GPTJForSequenceClassification"},
     {"GPTNeoForCausalLM", "GPTNeoForSequenceClassification"},
     {"GPTNeoXForCausalLM", "GPTNeoXForSequenceClassification"},
     {"Gemma2ForCausalLM", "Gemma2ForSequenceClassification"},
@@ -176,6 +185,7 @@ constexpr Classifier kClassifiers[] = {
     {"GemmaForCausalLM", "GemmaForSequenceClassification"},
     {"Glm4ForCausalLM", "Glm4ForSequenceClassification"},
     {"GlmForCausalLM", "GlmForSequenceClassification"},
+    {"GptOssForCausalLM", "GptOssForSequenceClassification"},
     {"HeliumForCausalLM", "HeliumForSequenceClassification"},
     {"HunYuanDenseV1ForCausalLM", "HunYuanDenseV1ForSequenceClassification"},
     {"LlamaForCausalLM", "LlamaForSequenceClassification"},
@@ -184,17 +194,21 @@ constexpr Classifier kClassifiers[] = {
     {"MinistralForCausalLM", "MinistralForSequenceClassification"},
     {"MistralForCausalLM", "MistralForSequenceClassification"},
     {"MixtralForCausalLM", "MixtralForSequenceClassification"},
+    {"MptForCausalLM", "MptForSequenceClassification"},
     {"NemotronForCausalLM", "NemotronForSequenceClassification"},
     {"OPTForCausalLM", "OPTForSequenceClassification"},
     {"Olmo2ForCausalLM", "Olmo2ForSequenceClassification"},
     {"Olmo3ForCausalLM", "Olmo3ForSequenceClassification"},
     {"OlmoForCausalLM", "OlmoForSequenceClassification"},
     {"OpenAIGPTLMHeadModel", "OpenAIGPTForSequenceClassification"},
+    {"PersimmonForCausalLM", "PersimmonForSequenceClassification"},
     {"Phi3ForCausalLM", "Phi3ForSequenceClassification"},
+    {"PhiForCausalLM", "PhiForSequenceClassification"},
     {"Qwen2ForCausalLM", "Qwen2ForSequenceClassification"},
     {"Qwen2MoeForCausalLM", "Qwen2MoeForSequenceClassification"},
     {"Qwen3ForCausalLM", "Qwen3ForSequenceClassification"},
     {"Qwen3MoeForCausalLM", "Qwen3MoeForSequenceClassification"},
+    {"Qwen3NextForCausalLM", "Qwen3NextForSequenceClassification"},
     {"Qwen3_5ForCausalLM", "Qwen3_5TextForSequenceClassification"},
     {"SeedOssForCausalLM", "SeedOssForSequenceClassification"},
     {"SmolLM3ForCausalLM", "SmolLM3ForSequenceClassification"},

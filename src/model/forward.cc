@@ -241,7 +241,9 @@ ValueId ForwardBuilder::Attend(ValueId q, KeysValues* kv, const Heads& heads, in
       {"window", heads.window}};
   if (heads.softcap != 0) attributes.Set("softcap", heads.softcap);
   std::vector<ValueId> inputs = {q, kv->k, kv->v};
-  const ValueId sink = heads.sink.empty() ? kNoValue : Weight(heads.sink, {{DimLabel::kHeads, heads.heads}});
+  // Decaying, whatever they begin as.
+  const Init sink_init = heads.sinks_begin_at_zero ? Init::kValue : Init::kNormal;
+  const ValueId sink = heads.sink.empty() ? kNoValue : Weight(heads.sink, {{DimLabel::kHeads, heads.heads}}, sink_init);
   if (sink != kNoValue) attributes.Set("sink", int64_t{1});
   if (!heads.slopes.empty()) attributes.Set("slopes", heads.slopes);
   if (heads.rounded_slopes) attributes.Set("rounded_slopes", int64_t{1});

@@ -175,6 +175,7 @@ class ForwardBuilder : public GraphBuilder {
     double softcap = 0;      // scores s become softcap * tanh(s / softcap); 0: no cap
     int64_t v_head_dim = 0;  // of v and of the output; 0: head_dim
     std::string sink = {};   // a weight [heads]: a logit per head that joins the softmax without a value; "": none
+    bool sinks_begin_at_zero = false;
     // ALiBi: of each head, what scores before their scale grow by with each key; empty: none. Rounded: to bf16, as the
     // places that they multiply (graph/ops/attention_heads.h).
     std::vector<double> slopes = {};

@@ -30,16 +30,20 @@ struct GgufArchitecture {
   bool scales_embedding = false, scales_residual = false, scales_logits = false;
   double score_scale = 0;  // of scores; 0: 1 / sqrt(head_dim)
   bool score_cap = false, logit_cap = false;
-  bool clips = false;                                                             // q, k and v may be bounded
-  bool parallel = false;                                                          // attention and MLP side by side
+  bool clips = false;     // q, k and v may be bounded
+  bool alibi = false;     // slopes of each head, a bias of 8 at most, in the place of positions
+  bool parallel = false;  // attention and MLP side by side
   enum class Rope : uint8_t { kAll, kThreeOfFour, kWindowed } rope = Rope::kAll;  // layers with a rotary embedding
   bool fused_qkv = false, fused_gate_up = false;
   bool any_head_dim = false;  // heads times their width may differ from the width of the model
   // Its names for the norms before both parts.
   const char *attn_norm = "attn_norm", *ffn_norm = "ffn_norm";
-  bool normalises_experts = false;  // the weights of a token's experts add up to 1
+  const char* embedding_norm = nullptr;  // of what the first block reads; nullptr: it has none
+  bool normalises_experts = false;       // the weights of a token's experts add up to 1
 
   std::vector<std::pair<const char*, GgufValue>> keys = {};  // of this model, behind "<name>."
+  // Keys of the file whose values are numbers of the model's files, one of each block, and their names in a block.
+  std::vector<std::pair<const char*, std::string>> numbers = {};
   std::string missing = {};  // what of this model the architecture does not compute; "": nothing
 };
 

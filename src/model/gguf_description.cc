@@ -7,6 +7,8 @@
 #include <cmath>
 #include <iterator>
 
+#include "model/alibi.h"
+
 namespace temper {
 namespace {
 
@@ -69,7 +71,9 @@ class Describer {
     Need(s_.logit_cap == 0 || a_.logit_cap, "the cap of logits");
     Need(s_.embed == 0 || s_.embed == s_.hidden, "embeddings of another width");
     Need(s_.position_offset == 0, "the offset of positions");
-    Need(s_.names.embedding_norm.empty(), "the norm of embeddings");
+    Need(s_.names.embedding_norm.empty() || a_.embedding_norm != nullptr, "the norm of embeddings");
+    Need(s_.sinusoids.empty(), "sinusoids");
+    Need(s_.embedding_rows == 0, "a head of fewer words than the embedding");
     Need(s_.facts.tied || a_.own_head, "a head that is not the embedding");
     Need(!s_.head_bias, "a bias of the head");
     Need(s_.facts.classes == 0, "a head of classes or of a reward");
@@ -82,15 +86,16 @@ class Describer {
     const double usual = a_.score_scale != 0 ? a_.score_scale : 1 / std::sqrt(static_cast<double>(attention.head_dim));
     Need(attention.scale == 0 || std::abs(attention.scale / usual - 1) < 1e-6, "the scale of scores");
     Need(attention.score_cap == 0 || a_.score_cap, "the cap of scores");
-    Need(!attention.gated, "gates of attention");
+    Need(!attention.gated && attention.head_gate.empty(), "gates of attention");
     Need(attention.clip == 0 || a_.clips, "bounds of q, k and v (clip_qkv)");
-    Need(attention.slopes.empty(), "ALiBi");
+    Need(HasSlopes(attention, usual), "ALiBi");
     Need(attention.qk_norm != AttentionSpec::QkNorm::kEachHead, "norms of q and k with scales of each head");
     Need(attention.heads == first().heads && attention.kv_heads == first().kv_heads &&
              attention.head_dim == first().head_dim,
          "layers with different heads");
     Need(block.residual_scale == 1 || a_.scales_residual, "the scale of what blocks add");
     Need(!block.norms.after_sums, "norms after the sums");
+    Need(!block.norms.in_sums, "sums that go on from norms");
     Need(!block.parallel || a_.parallel, "attention and MLP side by side");
     if (attention.window > 0 && a_.windows) {
       Need(attention.window == Window(), "windows of different sizes");
@@ -110,6 +115,14 @@ class Describer {
       Need(this->experts() != nullptr, "layers with experts beside layers with an MLP");
       Need(experts->normalise == a_.normalises_experts, "how the weights of experts add up (norm_topk_prob)");
     }
+  }
+
+  // The slopes that the architecture computes with, be it none. `scale`: of scores, to which llama.cpp adds them.
+  bool HasSlopes(const AttentionSpec& attention, double scale) const {
+    if (!a_.alibi || attention.rounded_slopes) return attention.slopes.empty();
+    const std::vector<double> usual = AlibiSlopes(attention.heads);
+    return std::equal(usual.begin(), usual.end(), attention.slopes.begin(), attention.slopes.end(),
+                      [&](double a, double b) { return std::abs(b * scale / a - 1) < 1e-6; });
   }
 
   void FindMissingOf(const RopeSpec& rope) {
@@ -170,6 +183,10 @@ class Describer {
     if (!s_.ropes.empty()) WriteRope(s_.ropes[0]);
     if (s_.ropes.size() > 1) SetNumber("rope.freq_base_swa", s_.ropes[1].described.theta);
     for (const auto& [key, value] : a_.keys) Set(key, value);
+    for (const auto& [key, name] : a_.numbers) {
+      GgufNumbers& numbers = out_.numbers.emplace_back(GgufNumbers{.key = key, .parts = {}});
+      for (size_t b = 0; b < s_.blocks.size(); ++b) numbers.parts.push_back(Named(PathOf(b) + name));
+    }
   }
 
   void WriteWindows() {
@@ -218,6 +235,9 @@ class Describer {
     }
   }
 
+  // Of a block's modules, in the model.
+  std::string PathOf(size_t b) const { return fmt::format("{}{}{}.", s_.names.prefix, s_.names.blocks, b); }
+
   static StoredWeight Named(std::string name) { return {.name = std::move(name), .shape = {}, .source = {}}; }
 
   GgufTensor& Add(const std::string& name, std::vector<std::string> weights) {
@@ -248,6 +268,7 @@ class Describer {
     const std::string& p = s_.names.prefix;
     Add("token_embd.weight", {p + s_.names.embedding + ".weight"});
     if (!s_.names.positions.empty()) Add("position_embd.weight", {p + s_.names.positions + ".weight"});
+    if (!s_.names.embedding_norm.empty()) AddNorm(a_.embedding_norm, s_.norm, p + s_.names.embedding_norm);
     for (size_t b = 0; b < s_.blocks.size(); ++b) WriteBlock(b);
     if (!s_.names.final_norm.empty()) AddNorm("output_norm", s_.norm, p + s_.names.final_norm);
     const std::string head = s_.names.head + ".weight";
@@ -258,7 +279,7 @@ class Describer {
 
   void WriteBlock(size_t b) {
     const DecoderBlock& block = s_.blocks[b];
-    const std::string in = fmt::format("{}{}{}.", s_.names.prefix, s_.names.blocks, b);
+    const std::string in = PathOf(b);
     const std::string blk = fmt::format("blk.{}.", b);
     const auto norm = [&](const char* name, const std::string& module) {
       if (!module.empty()) AddNorm(blk + name, block.norms.spec, in + module);

@@ -100,6 +100,47 @@ TEST(Gguf, WhatLlamaCppDoesNotComputeIsRefusedByName) {
   EXPECT_NE(message(config).find("OPTForCausalLM has no GGUF form"), std::string::npos);
 }
 
+TEST(Gguf, AlibiIsThatOfTheArchitecture) {
+  Json config = Json::parse(R"({"architectures": ["BloomForCausalLM"], "vocab_size": 64, "hidden_size": 48,
+    "n_layer": 2, "n_head": 6})");
+  const auto bloom = Describe(config);
+  ASSERT_TRUE(bloom.ok()) << bloom.status().message();
+  const auto tensors = ByName(*bloom);
+  EXPECT_TRUE(tensors.contains("token_embd_norm.weight") && tensors.contains("token_embd_norm.bias"));
+  EXPECT_EQ(tensors.at("blk.1.attn_qkv.weight").parts.size(), 3U) << "q, k and v one after the other";
+  config["apply_residual_connection_post_layernorm"] = true;
+  EXPECT_NE(Describe(config).status().message().find("sums that go on from norms"), std::string::npos);
+
+  config = Json::parse(R"({"architectures": ["MptForCausalLM"], "vocab_size": 64, "d_model": 32, "n_layers": 2,
+    "n_heads": 4, "attn_config": {"clip_qkv": 6}})");
+  const auto mpt = Describe(config);
+  ASSERT_TRUE(mpt.ok()) << mpt.status().message();
+  EXPECT_EQ(std::get<float>(*mpt->metadata.Find("mpt.attention.max_alibi_bias")), 8);
+  EXPECT_EQ(std::get<float>(*mpt->metadata.Find("mpt.attention.clamp_kqv")), 6);
+  config["attn_config"]["softmax_scale"] = 0.3;
+  EXPECT_NE(Describe(config).status().message().find("the scale of scores"), std::string::npos);
+
+  config = Json::parse(R"({"architectures": ["FalconForCausalLM"], "vocab_size": 64, "hidden_size": 32,
+    "num_hidden_layers": 1, "num_attention_heads": 4, "alibi": true, "multi_query": false, "parallel_attn": false})");
+  EXPECT_NE(Describe(config).status().message().find("ALiBi"), std::string::npos) << "whose slopes are rounded";
+}
+
+TEST(Gguf, NumbersOfAnActivationAreKeysOfOneForEachBlock) {
+  Json config = Llama();
+  config["architectures"] = {"ApertusForCausalLM"};
+  const auto model = Describe(config);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  ASSERT_EQ(model->numbers.size(), 4U);
+  EXPECT_EQ(model->numbers[0].key, "xielu.alpha_p");
+  ASSERT_EQ(model->numbers[2].parts.size(), 2U);
+  EXPECT_EQ(model->numbers[2].parts[1].source.tensors().at(0).name, "model.layers.1.mlp.act_fn.beta");
+  EXPECT_TRUE(ByName(*model).contains("output.weight")) << "which llama.cpp wants though the model ties it";
+  config["architectures"] = {"Apertus1p5TextForCausalLM"};
+  config["tie_word_embeddings"] = false;
+  config["output_vocab_size"] = 40;
+  EXPECT_NE(Describe(config).status().message().find("fewer words"), std::string::npos);
+}
+
 TEST(Gguf, AWindowThatLlamaCppLeavesOutIsSaid) {
   Json config = Llama();
   config["architectures"] = {"MistralForCausalLM"};

@@ -248,7 +248,10 @@ Result<std::unique_ptr<Model>> ReadGraniteSwa(const Json& config, const std::str
   double divisor = 1;
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadGranites(config, "GraniteSWAForCausalLM", kDefaults, 1, &divisor, where));
   s.logit_scale = 1 / divisor;
-  for (AttentionSpec* const a : s.attentions()) a->sink = "sinks";
+  for (AttentionSpec* const a : s.attentions()) {
+    a->sink = "sinks";
+    a->sinks_begin_at_zero = true;
+  }
   TEMPER_ASSIGN_OR_RETURN(const int64_t window, ReadWindow(config, 128, where));
   TEMPER_RETURN_IF_ERROR(SetWindows(
       config, window, [](int64_t block) { return block % 4 != 0; }, where, &s));

@@ -1,4 +1,4 @@
-// Reading the config.json of families whose blocks differ: LFM2, Qwen 3.5, Granite 4, Nemotron-H and Gemma 4.
+// Reading the config.json of families whose blocks differ: LFM2, LFM3, Qwen 3.5, Granite 4, Nemotron-H and Gemma 4.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -276,6 +276,47 @@ TEST(HybridConfig, ModulesHaveTheNamesOfTheClass) {
       (std::vector<std::string>{at + "linear_attn.in_proj_qkv", at + "linear_attn.in_proj_z",
                                 at + "linear_attn.in_proj_b", at + "linear_attn.in_proj_a", at + "linear_attn.out_proj",
                                 at + "mlp.gate_proj", at + "mlp.up_proj", at + "mlp.down_proj"}));
+}
+
+Json Lfm3Json() {
+  Json json = Lfm2Json();
+  json["architectures"] = {"Lfm3ForCausalLM"};
+  json["layer_types"] = {"conv", "sliding_attention", "full_attention"};
+  json["head_dim"] = 16;
+  return json;
+}
+
+TEST(HybridConfig, Lfm3HasGatesOfHeadsAndARotaryEmbeddingForEachTypeOfLayer) {
+  const auto model = Read(Lfm3Json());
+  EXPECT_EQ(model->facts().kinds, (std::vector<int>{0, 1, 2}));
+  const Graph graph = model->Forward({.tokens = 8, .row = 8, .training = true});
+  std::vector<int64_t> windows;
+  std::vector<std::vector<double>> frequencies;
+  int gates = 0;
+  for (const Node& node : graph.nodes()) {
+    if (node.op == Op::kAttention) windows.push_back(node.attributes.IntOr("window", 0));
+    if (node.op == Op::kRopeTable) frequencies.push_back(node.attributes.Doubles("inv_freq"));
+    gates += node.op == Op::kGateHeads;
+  }
+  EXPECT_EQ(windows, (std::vector<int64_t>{256, 0}));
+  EXPECT_EQ(gates, 2);
+  ASSERT_EQ(frequencies.size(), 2u);
+  EXPECT_EQ(frequencies[0].back(), 0) << "of full attention half of the pairs turn";
+  EXPECT_GT(frequencies[1].back(), 0);
+  Json plain = Lfm3Json();
+  plain["use_attention_gate"] = plain["use_sandwich_norm"] = false;
+  const Graph without = Read(plain)->Forward({.tokens = 8, .row = 8, .training = true});
+  for (const Node& node : without.nodes()) EXPECT_NE(node.op, Op::kGateHeads);
+  EXPECT_EQ(graph.nodes().size() - without.nodes().size(), 2u * 2 + 3u * 2) << "gates, and two norms in each block";
+
+  ExpectRefused(Lfm3Json(), "layer_types", {"conv", "mamba", "conv"}, StatusCode::kUnsupported);
+  ExpectRefused(Lfm3Json(), "layer_types", {"conv"}, StatusCode::kCorrupt);
+  ExpectRefused(Lfm3Json(), "conv_L_cache", 9, StatusCode::kUnsupported);
+  ExpectRefused(Lfm3Json(), "rope_parameters", {{"rope_theta", 1e4}}, StatusCode::kCorrupt);
+  Json windowless = Lfm3Json();
+  windowless["sliding_window"] = nullptr;
+  const auto refused = ModelFromConfig(windowless, "config.json");
+  EXPECT_NE(refused.status().message().find("sliding_window sets no window"), std::string::npos);
 }
 
 }  // namespace

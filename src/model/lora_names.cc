@@ -27,9 +27,11 @@ std::string SettingCalled(const char* key, const std::string& file) {
 }
 
 std::string ShortName(const std::string& path) {
-  size_t dot = path.rfind('.');
-  if (path.substr(dot + 1) == "weight") dot = path.rfind('.', dot - 1);
-  return path.substr(dot + 1);
+  const size_t dot = path.rfind('.');
+  if (dot == path.npos) return path;
+  const std::string last = path.substr(dot + 1);
+  const bool number = last.find_first_not_of("0123456789") == last.npos;
+  return last == "weight" || number ? path.substr(path.rfind('.', dot - 1) + 1) : last;
 }
 
 std::string OwnerOf(const std::string& parameter) {

@@ -28,7 +28,9 @@ Result<Pattern> PatternOf(const std::string& setting, const std::string& express
 // What messages call a setting: an option of the run, or a key of the adapter's file.
 std::string SettingCalled(const char* key, const std::string& file);
 
-// What target_parameters calls a parameter of every layer, target_modules a module: "gate.weight", "down_proj".
+// What target_parameters calls a parameter of every layer, target_modules a module: "gate.weight", "down_proj". A
+// number is a place in a list, as blocks have one: the list's name comes before it (CTRL's "ffn.0"), or PEFT would take
+// blocks for modules.
 std::string ShortName(const std::string& path);
 // The module that has a parameter.
 std::string OwnerOf(const std::string& parameter);

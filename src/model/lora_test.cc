@@ -9,6 +9,7 @@
 #include <set>
 
 #include "model/families.h"
+#include "model/lora_names.h"
 #include "model/model.h"
 
 namespace temper::lora_test {
@@ -67,6 +68,14 @@ TEST(LoraTargets, AListSelectsByTheEndOfThePath) {
   ExpectRefused(*model, {.target_modules = Names{"_proj"}}, "'_proj'");
   ExpectRefused(*model, {.target_modules = Names{"q_proj", "query"}}, "'query'; this model has");
   ExpectRefused(*model, {.target_modules = Names{"q_proj", "query"}}, "q_proj");
+}
+
+// PEFT would take "0" for the block transformer.h.0, too.
+TEST(LoraTargets, AModuleInAListIsCalledByTheListAndItsPlace) {
+  EXPECT_EQ(ShortName("transformer.h.1.ffn.0"), "ffn.0");
+  EXPECT_EQ(ShortName("transformer.h.1.multi_head_attention.Wq"), "Wq");
+  EXPECT_EQ(ShortName("model.layers.0.mlp.gate.weight"), "gate.weight");
+  EXPECT_EQ(ShortName("lm_head"), "lm_head");
 }
 
 TEST(LoraTargets, ARegexMustMatchTheWholePath) {

@@ -32,15 +32,17 @@ std::vector<StoredWeight> Model::StoredWeights() const {
 
 Result<GgufModel> Model::Gguf() const {
   TEMPER_ASSIGN_OR_RETURN(GgufModel described, Describe());
-  for (GgufTensor& tensor : described.tensors) {
-    for (StoredWeight& part : tensor.parts) {
+  const auto find_all = [&](std::vector<StoredWeight>& parts) {
+    for (StoredWeight& part : parts) {
       const std::string name = NameInGraph(part.name);
       const auto found =
           std::find_if(weights_.begin(), weights_.end(), [&](const WeightDeclaration& w) { return w.name == name; });
       TEMPER_CHECK(found != weights_.end()) << facts().architecture << " has no weight " << name;
       part = {found->name, found->shape, found->source};
     }
-  }
+  };
+  for (GgufTensor& tensor : described.tensors) find_all(tensor.parts);
+  for (GgufNumbers& numbers : described.numbers) find_all(numbers.parts);
   return described;
 }
 

@@ -73,6 +73,10 @@ Result<std::unique_ptr<Model>> ReadModernBertDecoder(const Json& file, const std
     window = both / 2;
     if (window <= 0) return Corrupt(fmt::format("{}: local_attention is {}, should be at least 2", where, both));
   }
+  // What the class makes of that, which files of transformers have, too: there it counts if they differ.
+  if (config.contains("sliding_window")) {
+    TEMPER_ASSIGN_OR_RETURN(window, ReadWindow(config, window, where));
+  }
   TEMPER_ASSIGN_OR_RETURN(const int64_t every, IntOr(config, "global_attn_every_n_layers", 3, where));
   if (every <= 0) return Corrupt(fmt::format("{}: global_attn_every_n_layers is {}", where, every));
   TEMPER_RETURN_IF_ERROR(SetWindows(

@@ -69,6 +69,13 @@ Result<std::unique_ptr<Model>> ReadMpt(const Json& file, const std::string& wher
   TEMPER_RETURN_IF_ERROR(ReadUnusedDropout(attention, "attn_pdrop", 0, in_attention, &s.facts));
   TEMPER_ASSIGN_OR_RETURN(const double p, ReadDropout(attention, "attn_pdrop", 0, in_attention, &s.facts));
   for (DecoderBlock& block : s.blocks) block.mixer_out_dropout = block.feed_forward_out_dropout = p;
+  s.gguf = {.name = "mpt",
+            .activation = Activation::kGelu,
+            .clips = true,
+            .alibi = true,
+            .fused_qkv = true,
+            .keys = {{"attention.max_alibi_bias", 8.0f}}};
+  if (clip > 0) s.gguf.keys.emplace_back("attention.clamp_kqv", static_cast<float>(clip));
   return MakeDecoder(std::move(s));
 }
 

@@ -3,12 +3,15 @@
 namespace temper {
 namespace {
 
-constexpr std::string_view kModel = "model.", kInside = "language_model.", kHead = "lm_head.weight";
+constexpr std::string_view kModel = "model.", kHead = "lm_head.weight";
 
 class Nested final : public Model {
  public:
   Nested(std::unique_ptr<Model> text, std::string architecture, NestedNames names)
-      : text_(std::move(text)), names_(names), facts_(text_->facts()) {
+      : text_(std::move(text)),
+        names_(names),
+        inside_(names == NestedNames::kTextModel ? "text_model." : "language_model."),
+        facts_(text_->facts()) {
     facts_.architecture = std::move(architecture);
     facts_.keeps_other_tensors = true;
     // transformers 5 reads the first, 4 the second.
@@ -24,13 +27,13 @@ class Nested final : public Model {
   // Until transformers 4.51 the text model was one with a head. Where names are as in memory, AutoModelForCausalLM
   // makes the text model alone of the same folder.
   std::vector<std::string> OlderPaths(const std::string& module) const override {
-    const std::string inner = std::string(kModel).append(kInside);
+    const std::string inner = std::string(kModel).append(inside_);
     if (names_ == NestedNames::kAsInMemory) {
       if (!module.starts_with(inner)) return {};
       return {std::string(kModel).append(module.substr(inner.size()))};
     }
-    if (!module.starts_with(inner)) return {std::string(kInside) + module};
-    return {std::string(kInside).append(kModel).append(module.substr(inner.size()))};
+    if (!module.starts_with(inner)) return {std::string(inside_) + module};
+    return {std::string(inside_).append(kModel).append(module.substr(inner.size()))};
   }
   void BuildForward(ForwardBuilder& f) const override { BuildForwardOf(*text_, f); }
   Result<GgufModel> Describe() const override {
@@ -40,13 +43,13 @@ class Nested final : public Model {
   }
   std::string NameInGraph(const std::string& name) const override {
     if (!name.starts_with(kModel)) return name;
-    return std::string(kModel).append(kInside).append(name.substr(kModel.size()));
+    return std::string(kModel).append(inside_).append(name.substr(kModel.size()));
   }
   std::vector<std::string> NamesInFiles(const std::string& name) const override {
     std::vector<std::string> names;
     for (const std::string& inner : NamesInFilesOf(*text_, name)) {
-      const std::string prefixed = std::string(kInside) + inner;
-      if (names_ == NestedNames::kPrefixed) names.push_back(prefixed);
+      const std::string prefixed = std::string(inside_) + inner;
+      if (names_ != NestedNames::kAsInMemory) names.push_back(prefixed);
       if (inner.starts_with(kModel) || inner == kHead) names.push_back(NameInGraph(inner));
       if (names_ == NestedNames::kAsInMemory) names.push_back(prefixed);
     }
@@ -55,6 +58,7 @@ class Nested final : public Model {
 
   const std::unique_ptr<Model> text_;
   const NestedNames names_;
+  const std::string_view inside_;  // what follows "model." in memory
   ModelFacts facts_;
 };
 

@@ -15,6 +15,7 @@ namespace temper {
 enum class NestedNames : uint8_t {
   kPrefixed,    // language_model.model.layers.0..., language_model.lm_head
   kAsInMemory,  // model.language_model.layers.0..., lm_head
+  kTextModel,   // text_model.model.layers.0..., text_model.lm_head; in memory model.text_model.layers.0... (Emu 3)
 };
 
 // `text` under the names that it has inside the multimodal class `architecture`.

@@ -13,6 +13,7 @@
 #include "data/template/known_templates.h"
 #include "graph/named_ops.h"
 #include "graph/ops/loss_scratch.h"
+#include "model/lora_names.h"
 
 namespace temper {
 
@@ -66,7 +67,7 @@ LoraConfig SavedLora(LoraConfig lora, const TrainableSet& trains, const OpenedMo
   if (whole_paths || lora.all_linear()) {
     std::set<std::string> names;
     for (const LoraModule& m : modules) {
-      if (m.stored.empty()) names.insert(whole_paths ? m.path : m.path.substr(m.path.rfind('.') + 1));
+      if (m.stored.empty()) names.insert(whole_paths ? m.path : ShortName(m.path));
     }
     lora.target_modules = std::vector<std::string>(names.begin(), names.end());
   }

@@ -269,10 +269,11 @@ TEST(Xielu, AgreesWithItsTwinInBothDirections) {
     const Tensor beta = Tensor::Of({DType::kF32, {1}}, {0.5}), eps = Tensor::Of({DType::kF32, {1}}, {-1.0 / 1024});
     const double p = std::log1p(std::exp(0.625)), n = 0.5 + std::log1p(std::exp(-0.75));
     std::vector<double> numbers;
-    for (double a = -20; a <= 20; a += 0.01) numbers.push_back(a);
+    for (double a = -20; a <= 20; a += 0.004) numbers.push_back(a);
     for (double a = 20; a < 1e15; a *= 1.7) numbers.insert(numbers.end(), {a, -a});
     for (double a = 1; a > 1e-30; a /= 3) numbers.insert(numbers.end(), {a, -a});
     numbers.insert(numbers.end(), {0.0, -0.0, -104.0, -88.0});
+    ASSERT_GT(numbers.size(), size_t{2 * 4096}) << "the sums of three blocks are to be added up";
     const Tensor x = Tensor::Of({dtype, {1, static_cast<int64_t>(numbers.size())}}, numbers);
     const auto size = [&](double a) { return std::fabs(a) + std::fabs(std::expm1(std::min(a, eps[0]))); };
     ExpectConforms({Op::kXielu, {x, alpha_p, alpha_n, beta, eps}, {}}, [&](int, int64_t i) {

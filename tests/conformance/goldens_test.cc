@@ -216,6 +216,7 @@ TEST(Goldens, RopeIsTransformers) {
   ExpectGolden(Twin(Op::kRope, {Wave(5, {3, 8}), table}, {{"head_dim", int64_t{4}}})[0], kRope);
   ExpectGolden(Twin(Op::kAppendToHeads, {Wave(47, {3, 8}), Wave(48, {3, 2})}, {{"heads", int64_t{4}}})[0],
                kHeadsAndTail);
+  ExpectGolden(Twin(Op::kGateHeads, {Wave(47, {3, 8}), Wave(48, {3, 2})}, {})[0], kGatedHeads);
 }
 
 TEST(Goldens, AttentionAndItsGradientsAreTorchs) {

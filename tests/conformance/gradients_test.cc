@@ -333,6 +333,12 @@ TEST(Gradients, OfHeadsThatShareWhatTurns) {
   g.FinishWithLoss(g.Add(Op::kRope, {heads, table}, rope, "y")[0]);
 }
 
+TEST(Gradients, OfGatesOfHeads) {
+  OpGraph g;
+  const ValueId x = g.Activation("x", {kT, 8}), gate = g.Activation("gate", {kT, 2});
+  g.FinishWithLoss(g.Add(Op::kGateHeads, {x, gate}, {}, "y")[0]);
+}
+
 TEST(Gradients, OfRope) {
   OpGraph g;
   const ValueId x = g.Activation("x", {kT, 8});

@@ -379,6 +379,34 @@ TEST(AppendToHeads, BackwardGivesBackWhatHeadsHaveAndAddsUpWhatTheyShare) {
   }
 }
 
+constexpr std::array<int64_t, 3> kGatedHeads[] = {{1, 1, 1}, {300, 3, 7}, {65, 4, 128}, {9, 16, 24}};
+
+TEST(GateHeads, AgreesWithItsTwin) {
+  for (const DType dtype : kCompute) {
+    for (const auto& [T, H, E] : kGatedHeads) {
+      const Tensor x = Tensor::Random({dtype, {T, H * E}}, 4), gate = Tensor::Random({dtype, {T, H}}, 5);
+      // exp within 2 u, a sum, a quotient and a product of f32.
+      ExpectConforms({Op::kGateHeads, {x, gate}, {}}, [&](int, int64_t i) { return 6 * kU * std::fabs(x[i]); });
+    }
+  }
+}
+
+TEST(GateHeads, BackwardAgreesWithItsTwin) {
+  for (const DType dtype : kCompute) {
+    for (const auto& [T, H, E] : kGatedHeads) {
+      const Tensor d_y = Tensor::Random({dtype, {T, H * E}}, 4), x = Tensor::Random({dtype, {T, H * E}}, 5);
+      std::vector<double> magnitude(static_cast<size_t>(T * H), 0);
+      for (int64_t i = 0; i < T * H * E; ++i) magnitude[static_cast<size_t>(i / E)] += std::fabs(d_y[i] * x[i]);
+      // E products are added up in f32; then as above, and 1 - scale and a product more.
+      ExpectConforms({Op::kGateHeadsBackward, {d_y, x, Tensor::Random({dtype, {T, H}}, 6)}, {}},
+                     [&, E = E](int output, int64_t i) {
+                       if (output == 0) return 6 * kU * std::fabs(d_y[i]);
+                       return kU * (static_cast<double>(E) + 12) * magnitude[static_cast<size_t>(i)];
+                     });
+    }
+  }
+}
+
 TEST(Rope, AgreesWithItsTwinAndItsInverseUndoesIt) {
   for (DType dtype : kCompute) {
     for (auto [T, heads, E] : {std::array<int64_t, 3>{1, 1, 2}, {9, 3, 6}, {65, 2, 64}, {33, 4, 80}, {20, 5, 128}}) {

@@ -79,6 +79,7 @@ x2, w1, w2 = wave(25, 3, 2), wave(26, 5, 4), wave(27, 5, 2)
 show("Linear", 0.7 * (F.linear(x, w1) + F.linear(x2, w2)) + wave(28, 5))
 show("LinearsFirst", 0.7 * F.linear(x, w1))
 show("LinearsSecond", 0.7 * F.linear(x, wave(29, 6, 4)))
+show("GatedHeads", (wave(47, 3, 2, 4) * torch.sigmoid(wave(48, 3, 2)).unsqueeze(-1)).reshape(3, 8))  # Lfm3Attention
 show("HeadsAndTail", torch.cat([wave(47, 3, 4, 2), wave(48, 3, 1, 2).expand(3, 4, 2)], dim=-1))
 show("UnstackedRows", wave(30, 6, 4).view(2, 3, 4))
 show("UnstackedColumns", wave(30, 3, 8).view(3, 4, 2).permute(2, 0, 1))

@@ -360,6 +360,12 @@ TEST_P(MeshEquivalence, FiveStepsHaveTheLossesOfOneRank) {
   }
 }
 
+std::string TinyOf(const std::string& architecture, const std::string& more) {
+  return R"({"architectures": [")" + architecture + R"("], "vocab_size": 160, "hidden_size": 64, "num_hidden_layers": 3,
+      "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "max_position_embeddings": 256)" +
+         more + "}";
+}
+
 // Families whose shapes the variants above do not have, each on two meshes that use all kinds of axes between them.
 TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
   const Case meshes[] = {{"fsdp2_tp2", MeshOf({{Axis::kFsdp, 2}, {Axis::kTp, 2}})},
@@ -384,12 +390,21 @@ TEST(Mesh, FurtherFamiliesHaveTheLossesOfOneRank) {
   const Case columns = {"row2_tp2", MeshOf({{Axis::kRow, 2}, {Axis::kTp, 2}}, ResidualSplit::kHidden)};
   ExpectLossesOfOneRank({"full Phi", PhiConfigText(), Method::kFull, 0}, columns);
   ExpectLossesOfOneRank({"full StableLM", StableLmConfigText(), Method::kFull, 0}, columns);
-  // Convolutions and states run along whole rows, which cp would cut.
+  // Convolutions and states run along whole rows, which cp would cut; it has no steps of ALiBi and sinks.
+  const std::string lfm3 = TinyOf("Lfm3ForCausalLM", R"(, "head_dim": 16, "conv_L_cache": 5, "sliding_window": 6,
+      "layer_types": ["conv", "sliding_attention", "full_attention"])");
   // So tiny a delta net, with keys divided by norms near 0, has gradients of a norm of 18 to 45: every step multiplies
   // what rounding has changed. The first step compares gradients, the second what they did to weights.
+  const auto of_three_steps = [](const char* name, const std::string& config) {
+    return Variant{.name = name, .config = config, .method = Method::kFull, .dropout = 0, .steps = 3};
+  };
   const Variant hybrids[] = {
-      {"full LFM2", Lfm2ConfigText(), Method::kFull, 0},
-      {"LoRA LFM2", Lfm2ConfigText(), Method::kLora, 0.1},
+      {"full LFM3", lfm3, Method::kFull, 0},
+      {"LoRA LFM3", lfm3, Method::kLora, 0.1},
+      of_three_steps("full BLOOM", TinyOf("BloomForCausalLM", "")),
+      of_three_steps("full Apertus", TinyOf("ApertusForCausalLM", "")),
+      of_three_steps("full Granite SWA",
+                     TinyOf("GraniteSWAForCausalLM", R"(, "sliding_window": 6, "layer_rope_theta": [0, 500, 500])")),
       {.name = "full Qwen 3.5", .config = Qwen35ConfigText(), .method = Method::kFull, .dropout = 0, .steps = 2},
       {.name = "LoRA Qwen 3.5", .config = Qwen35ConfigText(), .method = Method::kLora, .dropout = 0.1, .steps = 2},
       {"full Nemotron-H", NemotronHConfigText(), Method::kFull, 0},

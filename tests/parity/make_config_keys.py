@@ -3,7 +3,9 @@
 which src/model/config_keys_test.cc asks for each key whether Temper reads it, refuses it, or may pass over it.
 
 Keys are those of the class with their defaults, other names that the class takes for them (attribute_map), those of
-rope_parameters, and what the code of the model asks its configuration for besides. Usage: make_config_keys.py [--check]
+rope_parameters, and what the code of the model asks its configuration for besides. "changes" has of each family the keys
+that change the logits of a tiny model of model_zoo.py, measured: no such key may be passed over.
+Usage: make_config_keys.py [--check]
 """
 
 import importlib
@@ -13,8 +15,12 @@ import pathlib
 import re
 import sys
 
+import numpy as np
+import torch
 import transformers
 from transformers.modeling_rope_utils import RopeParameters
+
+import model_zoo
 
 HERE = pathlib.Path(__file__).parent
 OUT = HERE / "config_keys.json"
@@ -56,12 +62,61 @@ def keys(model_type):
     return dict(sorted(values.items()))
 
 
+def other_values(key, value):
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int):
+        return [2 * value, value + 1, max(1, value // 2), 1]
+    if isinstance(value, float):
+        return [2 * value + 0.25, 0.5]
+    if isinstance(value, str):
+        return ["gelu", "relu", "silu", "relu2"]
+    return [True, 2, 0.5] if value is None else []
+
+
+def logits_of(name, changed):
+    """Of a model of model_zoo.py with these changes to its settings. Weights of the same name and shape are the same."""
+    kept = model_zoo.MODELS[name]
+    model_zoo.MODELS[name] = (kept[0], {**kept[1], **changed})
+    try:
+        model = model_zoo.build(name)
+        with torch.no_grad():
+            return model(input_ids=torch.arange(3, 15)[None], use_cache=False).logits.numpy()
+    finally:
+        model_zoo.MODELS[name] = kept
+
+
+def changes(model_type, keys_of_class):
+    names = [name for name, (family, _) in model_zoo.MODELS.items() if family == model_type]
+    found = set()
+    for name in names[:2]:
+        before = logits_of(name, {})
+        family, settings = model_zoo.MODELS[name]
+        settings = {**model_zoo.SIZES.get(family, model_zoo.LLAMA), **settings}
+        for key, default in keys_of_class.items():
+            if key in found or key in ("model_type", "dtype", "vocab_size"):
+                continue
+            for value in other_values(key, settings.get(key, default)):
+                try:
+                    after = logits_of(name, {key: value})
+                except Exception:  # a value that the class refuses, or cannot compute with
+                    continue
+                if after.shape != before.shape or np.abs(after - before).max() > 1e-4 * np.abs(before).max():
+                    found.add(key)
+                    break
+    return sorted(found)
+
+
 def main():
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity(transformers.logging.CRITICAL)
     lines = re.findall(r"^TEMPER_(?:FAMILY|MULTIMODAL)\((\w+), ([\w-]+),", FAMILIES.read_text(), re.M)
     families = [f"    {json.dumps(name)}: {json.dumps(keys(kind))}" for name, kind in lines]
     rope = sorted(RopeParameters.__annotations__)
-    text = '{\n  "transformers": %s,\n  "rope_parameters": %s,\n  "families": {\n%s\n  }\n}\n' % (
-        json.dumps(transformers.__version__), json.dumps(rope), ",\n".join(families))
+    measured = [f"    {json.dumps(name)}: {json.dumps(changes(kind, keys(kind)))}" for name, kind in lines
+                if any(family == kind for family, _ in model_zoo.MODELS.values())]
+    text = '{\n  "transformers": %s,\n  "rope_parameters": %s,\n  "families": {\n%s\n  },\n  "changes": {\n%s\n  }\n}\n' % (
+        json.dumps(transformers.__version__), json.dumps(rope), ",\n".join(families), ",\n".join(measured))
     if "--check" in sys.argv:
         sys.exit(0 if OUT.read_text() == text else f"{OUT} is not what transformers says now: run this script")
     OUT.write_text(text)

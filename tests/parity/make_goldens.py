@@ -129,8 +129,8 @@ MIXTURES = ("deepseek_v2", "deepseek_v3", "glm4_moe_lite", "glm4_moe", "mixtral"
 
 # Models whose curves train on the same rows, which are goldens of their own. Of Gemma 4 the class of 12B: with per-layer
 # embeddings the norms on outputs of small sums double the reference's own noise at each step.
-SHARED_ROWS = ("apertus", "bloom", "ctrl", "falcon_rw", "gpt_neox_japanese", "granite_swa", "modernbert_decoder", "mpt", "xglm", "arcee", "biogpt", "codegen", "cohere", "cohere_compass", "cwm", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone", "exaone4", "falcon", "falcon_h1", "gemma4_unified", "glm4_moe", "glm4_moe_lite", "gpt_bigcode",
-               "gpt_neo", "gpt_oss", "gptj", "granite_hybrid", "granite_hybrid_experts", "granite_moe", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "minicpm3", "mixtral", "nanochat", "nemotron",
+SHARED_ROWS = ("apertus", "apertus1p5", "emu3", "bloom", "ctrl", "falcon_rw", "gpt_neox_japanese", "granite_swa", "modernbert_decoder", "mpt", "xglm", "arcee", "biogpt", "codegen", "cohere", "cohere_compass", "cwm", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone", "exaone4", "falcon", "falcon_h1", "gemma4_unified", "glm4_moe", "glm4_moe_lite", "gpt_bigcode",
+               "gpt_neo", "gpt_oss", "gptj", "granite_hybrid", "granite_hybrid_experts", "granite_moe", "helium", "hunyuan", "hyperclovax", "jais2", "lfm2", "lfm3", "minicpm3", "mixtral", "nanochat", "nemotron",
                "nemotron_h", "olmo", "olmoe", "openai_gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "qwen3_next", "stablelm", "vaultgemma", "youtu")
 
 
@@ -185,7 +185,7 @@ CURVES = {
     **{f"curve_full_{model}": (model, None, False, dict(
         # The steps of EXAONE 4, Falcon-H1, LFM2 and Qwen 3.5, and of Nemotron's adapter, are the most curved, and mixtures send tokens
         # elsewhere: at the others' rates the rounding of bf16 moves single losses by up to 2 %.
-        learning_rate={"exaone4": 1e-3, "falcon_h1": 4e-4, "gemma4_unified": 4e-4, "lfm2": 1e-3, "nemotron_h": 1e-3, "qwen3_5": 5e-4, "mixtral": 5e-4, "olmoe": 5e-4, "qwen2_moe": 5e-4,
+        learning_rate={"exaone4": 1e-3, "falcon_h1": 4e-4, "gemma4_unified": 4e-4, "lfm2": 1e-3, "lfm3": 1e-3, "nemotron_h": 1e-3, "qwen3_5": 5e-4, "mixtral": 5e-4, "olmoe": 5e-4, "qwen2_moe": 5e-4,
                        "qwen3_moe": 3e-4, "gpt_oss": 5e-4, "glm4_moe": 3e-4, "glm4_moe_lite": 3e-4, "deepseek_v2": 3e-4, "deepseek_v3": 3e-4, "qwen3_5_moe": 2e-4, "qwen3_next": 2e-4, "granite_moe": 5e-4,
                        "granite_hybrid_experts": 5e-4}.get(model, 2e-3), weight_decay=0.1, scheduler="linear", warmup_steps=4,
         max_grad_norm=0.4))
@@ -193,7 +193,7 @@ CURVES = {
     **{f"curve_lora_{model}": (model, dict(
         r=2, lora_alpha=4, target_modules=TARGETS.get(model, "all-linear"),
         **({"target_parameters": PARAMETERS[model]} if model in PARAMETERS else {})), False, dict(
-        learning_rate=3e-3 if model in ("gemma4_unified", "nemotron", "qwen3_5") else 1e-3 if model in MIXTURES else 1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3,
+        learning_rate=3e-3 if model in ("gemma4_unified", "lfm3", "nemotron", "qwen3_5") else 1e-3 if model in MIXTURES else 1e-2, weight_decay=0.0, scheduler="cosine", warmup_steps=3,
         max_grad_norm=0.15))
        for model in SHARED_ROWS},
     "curve_full_llama_sgd": ("llama_gqa_tied", None, False, dict(
@@ -237,7 +237,7 @@ def write_gradients(out, forms):
         model = model_zoo.load(out.models / name)
         for parameter in model.parameters():
             assert torch.isfinite(parameter).all()
-        batch = packed_batch.gradient_batch(model.config.vocab_size, seed_of(name))
+        batch = packed_batch.gradient_batch(reference.words(model), seed_of(name))
         tensors = reference.forward_and_gradients(model, batch, files_of(model))
         if name.startswith("opt_") and model.config.enable_bias:
             # Zero in theory: softmax ignores a constant added to all keys. HF has rounding noise.
@@ -257,6 +257,7 @@ def write_gradients(out, forms):
 # Parts of parameters' names that save_pretrained changes: (here, in files).
 RENAMED = {
     "gpt_neox": [("lm_head.", "embed_out.")],
+    "lfm3": [("self_attn.g_proj.", "self_attn.gate_proj.")],
     "nemotron_h": [("model.", "backbone.")],
     "exaone": [("model.embed_tokens", "transformer.wte"), ("model.layers", "transformer.h"),
                ("model.norm", "transformer.ln_f"), ("o_proj", "out_proj"), ("self_attn", "attn.attention"),
@@ -308,7 +309,7 @@ def extend_forms(out, forms):
         if new:
             model = model_zoo.load(out.models / name)
             for form in new:
-                check_form(out.models / form, model, packed_batch.gradient_batch(model.config.vocab_size, seed_of(name)))
+                check_form(out.models / form, model, packed_batch.gradient_batch(reference.words(model), seed_of(name)))
             case["models"] = [name] + sorted(case["models"][1:] + new)
             model_zoo.write_json(path, case)
 
@@ -331,7 +332,7 @@ def write_bf16(out):
         if not out.lacks("bf16_" + name):
             continue
         model = model_zoo.load(out.models / name, torch.bfloat16)
-        batch = packed_batch.gradient_batch(model.config.vocab_size, seed_of(name))
+        batch = packed_batch.gradient_batch(reference.words(model), seed_of(name))
         with torch.no_grad():
             losses = np.stack([batch.place(row, [reference.document_losses(model, d)[1].numpy() for d in row],
                                            0, np.float32) for row in batch.rows])
@@ -394,7 +395,7 @@ def write_adapters(out):
             continue
         model = with_adapter(out, model_name, settings, seed_of(name))
         save_adapter(out, model, name, model_name)
-        batch = packed_batch.gradient_batch(model.config.get_text_config().vocab_size, seed_of(name), layout)
+        batch = packed_batch.gradient_batch(reference.words(model), seed_of(name), layout)
         tensors = reference.forward_and_gradients(model, batch, of_adapter)
         noise = reference.cross_check(model, batch, tensors, of_adapter)
         stored = safetensors.numpy.load_file(out.root / "adapters" / name / "adapter_model.safetensors")
@@ -443,7 +444,7 @@ def write_curves(out):
         in_files = of_adapter if lora is not None else files_of(model)
         if lora is not None:
             save_adapter(out, model, name, model_name)
-        vocab = model.config.vocab_size
+        vocab = reference.words(model)
         rows = f"rows_{vocab}" if model_name in SHARED_ROWS else None
         batches = packed_batch.training_batches(
             vocab, seed_of(rows) if rows else seed, training_curve.STEPS, training_curve.MICRO_BATCHES,
@@ -509,7 +510,8 @@ def write_generation(out):
             ("smollm3", None, 200), ("ministral3", None, 200), ("cohere2", None, 200), ("starcoder2", None, 200),
             ("gpt2", None, 50), ("gpt_neox", None, 200), ("gemma", None, 200), ("gemma2", None, 200),
             ("gemma3", None, 200), ("granite", None, 200), ("gemma4", None, 200), ("gemma4_unified", None, 200),
-            *((model, None, 50) for model in SHARED_ROWS if model not in ("gemma4_unified", "falcon_rw")),  # falcon_rw loops
+            *((model, None, 50) for model in SHARED_ROWS if model not in ("gemma4_unified", "falcon_rw")),
+            ("falcon_rw", None, 16),  # it soon loops
             # Past the length where the embedding changes.
             ("phi3_longrope_mixed", None, 50), ("llama_rope_dynamic", None, 50)):
         if (name, adapter) in known:
@@ -519,13 +521,13 @@ def write_generation(out):
             model = peft.PeftModel.from_pretrained(model, out.root / "adapters" / adapter).eval()
         # The first prompt whose continuation has no near tie and does not loop.
         for seed in range(1000):
-            prompt = np.random.default_rng(seed).integers(3, model.config.vocab_size, 7).tolist()
+            prompt = np.random.default_rng(seed).integers(3, reference.words(model), 7).tolist()
             # Far above the noise of f32; few long ones keep more, of capped logits fewer still.
             clear = 0.02 if count == 16 else 0.002 if name == "gemma4" else 0.005
             if reference.greedy(model, prompt, 16, eos=None)[1] <= clear:
                 continue
             tokens, margin = reference.greedy(model, prompt, count, eos=None)
-            if margin > clear and len(set(tokens)) >= 10:
+            if margin > clear and len(set(tokens)) >= (7 if name == "falcon_rw" else 10):
                 break
         else:
             raise AssertionError(f"{name}: no prompt with a clear continuation")

@@ -260,6 +260,8 @@ MODELS = {
     "mpt_heads": ("mpt", dict(n_layers=1, d_model=24, n_heads=6, attn_config=dict(softmax_scale=0.3))),
     "apertus": ("apertus", dict(TINY, rope_parameters=LLAMA3_ROPE)),
     "apertus_biases": ("apertus", dict(TINY_LAYER, attention_bias=True, tie_word_embeddings=True)),
+    # A head of fewer words than the embedding: 20 of 32.
+    "apertus1p5": ("apertus1p5_text", dict(TINY, output_vocab_size=20, rope_parameters=LLAMA3_ROPE)),
     "xglm": ("xglm", dict(tie_word_embeddings=False)),
     "xglm_gelu_new": ("xglm", dict(num_layers=1, scale_embedding=False, activation_function="gelu_new")),
     "ctrl": ("ctrl", dict(tie_word_embeddings=False)),
@@ -491,6 +493,15 @@ MODELS = {
     "nemotron_h_biases": ("nemotron_h", dict(
         TINY_PARTS, mamba_num_heads=2, mamba_head_dim=8, n_groups=1, ssm_state_size=4, conv_kernel=3, use_conv_bias=False,
         use_bias=True, mlp_bias=True, time_step_min=0.7, layers_block_type=["linear_attention", "full_attention", "mlp"])),
+    # A convolution, attention with a window, attention with half of each head's pairs turning; gates of heads.
+    "lfm3": ("lfm3", dict(
+        TINY, num_hidden_layers=3, head_dim=8, conv_L_cache=5, sliding_window=6, rope_parameters=None,
+        layer_types=["conv", "sliding_attention", "full_attention"], tie_word_embeddings=False)),
+    "lfm3_plain": ("lfm3", dict(
+        TINY_LAYER, num_hidden_layers=2, head_dim=4, conv_L_cache=3, conv_bias=True, use_sandwich_norm=False,
+        use_attention_gate=False, attention_bias=True, layer_types=["full_attention", "conv"], rope_parameters={
+            "full_attention": {"rope_type": "linear", "rope_theta": 10000.0, "factor": 4.0}})),
+    "emu3": ("emu3_text_model", dict(TINY, attention_dropout=0.0)),
     "biogpt": ("biogpt", dict(TINY, tie_word_embeddings=False)),
     "biogpt_plain": ("biogpt", dict(TINY_LAYER, scale_embedding=False, hidden_act="relu")),
     "opt_pre_norm": ("opt", dict()),
@@ -515,13 +526,14 @@ SIZES = {
                  dropout=0.0, attention_dropout=0.0, pad_token_id=0, bos_token_id=1, eos_token_id=2),
     "ctrl": dict(TINY_ALIBI, n_embd=16, dff=24, n_layer=2, n_head=4, n_positions=64, resid_pdrop=0.0, embd_pdrop=0.0),
     "gpt_neox_japanese": dict(LLAMA, layer_norm_eps=1e-3, attention_dropout=0.0),
+    "lfm3": dict({k: v for k, v in LLAMA.items() if k != "rms_norm_eps"}, norm_eps=1e-3),
 }
 # Files of these are in bf16, which halves them. Their numbers are the same: all weights are exact in bf16.
 IN_BF16 = {
     "arcee", "biogpt", "codegen", "cohere", "cohere_compass_text", "cwm", "deepseek_v2", "deepseek_v3", "ernie4_5", "exaone", "exaone4", "falcon", "falcon_h1", "gemma4_text", "gemma4_unified_text", "glm4_moe", "glm4_moe_lite", "minicpm3", "sarvam_mla", "youtu",
-    "gpt_bigcode", "gpt_neo", "gpt_oss", "gptj", "granitemoe", "granitemoehybrid", "granitemoeshared", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "mixtral", "nanochat",
+    "gpt_bigcode", "gpt_neo", "gpt_oss", "gptj", "granitemoe", "granitemoehybrid", "granitemoeshared", "helium", "hunyuan_v1_dense", "hyperclovax", "jais2", "lfm2", "lfm3", "emu3_text_model", "mixtral", "nanochat",
     "nemotron",
-    "apertus", "bloom", "ctrl", "gpt_neox_japanese", "granite_swa", "modernbert-decoder", "mpt", "xglm",
+    "apertus", "apertus1p5_text", "bloom", "ctrl", "gpt_neox_japanese", "granite_swa", "modernbert-decoder", "mpt", "xglm",
     "nemotron_h", "olmo", "olmoe", "openai-gpt", "persimmon", "phi", "qwen2_moe", "qwen3_5_moe_text", "qwen3_5_text", "qwen3_moe", "qwen3_next", "stablelm", "vaultgemma",
 }
 
@@ -539,11 +551,22 @@ VISION = {
     "qwen3_5_moe": dict(image_token_id=5, video_token_id=6, vision_start_token_id=7, vision_end_token_id=8,
                         vision_config=dict(depth=1, hidden_size=8, intermediate_size=8, num_heads=1, out_hidden_size=16,
                                            patch_size=2, num_position_embeddings=4)),
+    "emu3": dict(vocabulary_map={"<image>": 5}, vq_config=dict(
+        codebook_size=8, embed_dim=2, latent_channels=2, base_channels=32, channel_multiplier=[1], num_res_blocks=1,
+        attn_resolutions=[], hidden_size=4)),
+    "fuyu": dict(image_token_id=5, patch_size=1),
+    "got_ocr2": dict(image_token_index=5, vision_config=dict(
+        hidden_size=8, output_channels=2, num_hidden_layers=1, num_attention_heads=1, image_size=4, patch_size=2, mlp_dim=8,
+        window_size=2, global_attn_indexes=[0])),
     "mistral3": dict(image_token_index=5, spatial_merge_size=1, vision_config=dict(
         model_type="pixtral", hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=1, head_dim=8,
         image_size=4, patch_size=2)),
 }
+# Whose other parts are too large for goldens.
+WALKED_ONLY = {"emu3_multimodal": ("emu3", "emu3")}
 MULTIMODAL = {
+    "fuyu": ("fuyu", "persimmon"),
+    "got_ocr2": ("got_ocr2", "qwen2_tied"),
     "gemma3_multimodal": ("gemma3", "gemma3"),
     "gemma4_multimodal": ("gemma4", "gemma4"),
     "qwen3_5_multimodal": ("qwen3_5", "qwen3_5"),
@@ -606,11 +629,20 @@ def implementation(config):
     return dict(EAGER, attn_implementation="sdpa") if getattr(config, "alibi", False) else EAGER
 
 
+# Text models of multimodal classes whose configuration AutoModelForCausalLM does not know by itself.
+UNLISTED = {"emu3_text_model": transformers.Emu3ForCausalLM}
+
+
+def text_class(config):
+    return UNLISTED.get(config.model_type, transformers.AutoModelForCausalLM)
+
+
 def build(name):
     family, overrides = MODELS[name]
     sizes = SIZES.get(family, LLAMA)
     config = transformers.AutoConfig.for_model(family, **{**sizes, **overrides})
-    model = transformers.AutoModelForCausalLM.from_config(config, **implementation(config))
+    model = text_class(config)._from_config(config, **implementation(config)) if family in UNLISTED else (
+        transformers.AutoModelForCausalLM.from_config(config, **implementation(config)))
     random_weights(model, seed=zlib.crc32(name.encode()))
     return model.to(torch.float32).eval()
 
@@ -618,19 +650,19 @@ def build(name):
 def load(folder, dtype=torch.float32):
     config = transformers.AutoConfig.from_pretrained(folder)
     multimodal = config.get_text_config() is not config
-    auto = transformers.AutoModelForImageTextToText if multimodal else transformers.AutoModelForCausalLM
+    auto = transformers.AutoModelForImageTextToText if multimodal else text_class(config)
     return auto.from_pretrained(folder, dtype=dtype, **implementation(config)).eval()
 
 
 def text_name(name):
     """What a parameter of a multimodal model is called in the text model alone; None: it is none of its."""
-    if name.startswith(("model.vision", "model.visual", "model.multi_modal", "model.embed_vision")):
+    if name.startswith(("model.vision", "model.visual", "model.multi_modal", "model.embed_vision", "model.vqmodel")):
         return None
-    return name.replace("model.language_model.", "model.")
+    return name.replace("model.language_model.", "model.").replace("model.text_model.", "model.")
 
 
 def build_multimodal(name):
-    family, text = MULTIMODAL[name]
+    family, text = (MULTIMODAL | WALKED_ONLY)[name]
     text = build(text)
     tied = text.config.tie_word_embeddings
     config = transformers.AutoConfig.for_model(

@@ -106,7 +106,7 @@ bool IsMixture(const std::string& name) {
 }
 // GPUs have no kernels of convolutions, recurrent states, experts, sinks, latent attention, DoRA, trained rows of
 // tables, ALiBi, sinusoids, xIELU and bounds of values.
-constexpr const char* kNotOnGpus[] = {"dora",      "rows",       "lfm2",        "qwen3_5", "granite_hybrid",
+constexpr const char* kNotOnGpus[] = {"dora",      "rows",       "lfm",         "qwen3_5", "granite_hybrid",
                                       "falcon_h1", "nemotron_h", "gpt_oss",     "youtu",   "minicpm3",
                                       "apertus",   "bloom",      "mpt",         "_rw",     "_slopes",
                                       "xglm",      "ctrl",       "granite_swa", "_clip"};

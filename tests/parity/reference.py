@@ -10,6 +10,12 @@ def rope_type(model):
     return (getattr(model.config.get_text_config(), "rope_parameters", None) or {}).get("rope_type")
 
 
+def words(model):
+    """That the head has."""
+    config = model.config.get_text_config()
+    return getattr(config, "output_vocab_size", None) or config.vocab_size
+
+
 def embedding_of(model, length):
     """What decides, of a document's length, its rotary embedding."""
     config = model.config.get_text_config()
@@ -49,7 +55,7 @@ def forward_and_gradients(model, batch, in_files=as_it_is):
     """The batch's tensors, logits, per-token losses and the gradient of the loss SUM for each trainable parameter, as
     `in_files(name, value)` cuts it into files' tensors."""
     model.zero_grad(set_to_none=True)
-    vocab = model.config.get_text_config().vocab_size
+    vocab = words(model)
     logits, losses = [], []
     for row in batch.rows:
         pairs = [document_losses(model, document) for document in row]
@@ -86,7 +92,7 @@ def packed_loss_sum(model, batch):
         return sum(packed_loss_sum(model, PackedBatch([[d]], len(d.ids))) for d in documents if len(d.ids) > 1)
     # A row for each document, padded behind it, where the class takes no mask of pairs (with ALiBi, too), or has convolutions and states that
     # run on past a document's border.
-    if model.config.get_text_config().model_type in ("bloom", "openai-gpt", "falcon_h1", "granitemoehybrid", "lfm2", "nemotron_h", "qwen3_5_text", "qwen3_5_moe_text",
+    if model.config.get_text_config().model_type in ("bloom", "openai-gpt", "falcon_h1", "granitemoehybrid", "lfm2", "lfm3", "nemotron_h", "qwen3_5_text", "qwen3_5_moe_text",
                                                      "qwen3_next") or getattr(model.config, "alibi", False):
         return padded_loss_sum(model, documents)
     forget_longer_documents(model)

@@ -56,6 +56,8 @@ TEST(GpuKernels, LackNoOpButThoseNamedHere) {
                                 Op::kGroupedLinearDw,
                                 Op::kAppendToHeads,
                                 Op::kAppendToHeadsBackward,
+                                Op::kGateHeads,
+                                Op::kGateHeadsBackward,
                                 Op::kUnstack,
                                 Op::kUnstackBackward,
                                 Op::kSsd,

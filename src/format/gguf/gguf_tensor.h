@@ -34,11 +34,18 @@ struct GgufTensor {
   }
 };
 
+// A key whose values are numbers of the model's files, one of each block.
+struct GgufNumbers {
+  std::string key;
+  std::vector<StoredWeight> parts;
+};
+
 // A model as llama.cpp has it.
 struct GgufModel {
   std::string architecture;  // llama.cpp's name: "llama"
   GgufMetadata metadata;     // its sizes and constants
   std::vector<GgufTensor> tensors;
+  std::vector<GgufNumbers> numbers;
   int64_t blocks = 0, heads = 0, kv_heads = 0, experts = 0;
   std::string head;                  // the tensor of the output head that llama.cpp reads; "": always the embedding
   std::vector<std::string> notices;  // what llama.cpp computes otherwise, for the user

@@ -7,8 +7,16 @@ namespace temper {
 // T tokens, D hidden, H heads, K kv-heads, E head dim, R rotary elements of a head.
 ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& s, const BlockContext& block, ValueId x_TD) {
   const std::string sink = s.sink.empty() ? "" : block.path + s.path + s.sink;
-  const ForwardBuilder::Heads heads{s.heads,     s.kv_heads, s.head_dim, s.window, s.scale,
-                                    s.score_cap, 0,          sink,       s.slopes, s.rounded_slopes};
+  const ForwardBuilder::Heads heads{.heads = s.heads,
+                                    .kv_heads = s.kv_heads,
+                                    .head_dim = s.head_dim,
+                                    .window = s.window,
+                                    .scale = s.scale,
+                                    .softcap = s.score_cap,
+                                    .sink = sink,
+                                    .sinks_begin_at_zero = s.sinks_begin_at_zero,
+                                    .slopes = s.slopes,
+                                    .rounded_slopes = s.rounded_slopes};
   const Dim D = block.hidden_dim();
   const Dim HE{DimLabel::kHeads, s.heads * s.head_dim}, KE{DimLabel::kKvHeads, s.kv_heads * s.head_dim};
   const std::string module = block.path + s.path;
@@ -78,6 +86,10 @@ ValueId BuildAttention(ForwardBuilder& f, const AttentionSpec& s, const BlockCon
   ValueId o = f.Attend(q, &kv, heads, block.block, "attn");
   if (!s.publishes.empty()) block.shared->Publish(s.publishes, {kv.k, kv.v, kv.k_cache, kv.v_cache});
   if (s.gated) o = f.Glu(gate, o, "attn_gated", GraphBuilder::Gate::kSigmoid);
+  if (!s.head_gate.empty()) {
+    const ValueId gate_TH = f.Linear(x_TD, module + s.head_gate, {DimLabel::kHeads, s.heads}, D, false, "head_gate");
+    o = f.Add(Op::kGateHeads, {o, gate_TH}, {}, "attn_gated")[0];
+  }
   return f.Linear(o, module + s.out, D, HE, s.out_bias, "attn_out", {.transposed = block.transposed}, block.mixed_init);
 }
 

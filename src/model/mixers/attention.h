@@ -22,6 +22,7 @@ struct AttentionSpec {
   std::vector<double> slopes;
   bool rounded_slopes = false;
   std::string sink;  // the parameter, in `path`, of a logit per head that joins the softmax without a value
+  bool sinks_begin_at_zero = false;  // in training from scratch
 
   bool qkv_bias = false, out_bias = false;
   bool fused_qkv = false;  // q, k and v are stored in one tensor
@@ -40,6 +41,8 @@ struct AttentionSpec {
   // q_proj is twice as wide: each head has its rows of q, then of a gate, whose logistic function scales the head's
   // output.
   bool gated = false;
+  // A module with a number per head, whose logistic function scales the head's output; "": none.
+  std::string head_gate;
 
   // The norm of q and k before the rotary embedding, or after it: over each head, with scales that all share or with
   // scales of its own (a layer norm without shift), or over all heads together.
