@@ -298,7 +298,8 @@ struct RunSpec {
   const UpdateRule* optimizer = UpdateRuleOf(Op::kAdamw);
   Attributes settings = UpdateSettings(Op::kAdamw);  // of the optimizer
   double max_norm = 1.0;
-  double ema_decay = 0;             // of the weights' moving average; 0: none
+  double ema_decay = 0;  // of the weights' moving average; 0: none
+  bool stochastic_rounding = false;
   bool weighted = false;            // tokens have weights
   double noise = 0, smoothing = 0;  // neftune_noise_alpha, label_smoothing_factor
   double balance = 0;               // router_aux_loss_coef
@@ -455,6 +456,7 @@ class TinyRun {
                          .weight_decay = spec.weight_decay,
                          .max_norm = spec.max_norm,
                          .ema_decay = spec.ema_decay,
+                         .stochastic_rounding = spec.stochastic_rounding,
                          .groups = {{.lr_factor = 0.5, .weight_decay = 0.1}}};
     if (const UpdateRule* const others = spec.optimizer->others()) {
       const bool alike = others->settings.data() == spec.optimizer->settings.data();
@@ -537,6 +539,12 @@ class TinyRun {
     scalars[kScalarBiasCorrection1] = 1 - std::pow(0.9, t);
     scalars[kScalarBiasCorrection2] = 1 - std::pow(0.999, t);
     scalars[kScalarTokenCount] = spec_.weighted ? batch.weight_sum : static_cast<double>(batch.supervised);
+    if (spec_.stochastic_rounding) {
+      const std::span<int64_t> rng = Find(kRoundingBuffer).as<int64_t>();
+      rng[kRngSeed] = 42;
+      rng[kRngStep] = step_ - 1;
+      rng[kRngFirstToken] = 0;
+    }
     if (spec_.ema_decay > 0) Find(kAverageShareBuffer).as<double>()[0] = step_ == 1 ? 1 : 1 - spec_.ema_decay;
     for (int m = 0; m < spec_.micro_batches; ++m) {
       rng_[static_cast<size_t>(m * kNumRngWords + kRngSeed)] = 42;

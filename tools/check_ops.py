@@ -14,6 +14,7 @@ import pathlib, re, sys
 WITHOUT_GOLDEN = {
     "Dropout": "its draws are our own; tests/conformance holds their share and their scale",
     "Noise": "its draws are our own; tests/conformance holds their range",
+    "StochasticRound": "its draws are our own; tests/conformance holds its two neighbours, their odds and its mean",
     "AttentionStep": "a part of a ring's attention, which no library returns; its steps make up attention",
     "ShortConvCached": "held to short_conv, token by token",
     "GatedDeltaCached": "held to gated_delta, token by token",

@@ -19,17 +19,17 @@
 namespace temper {
 namespace {
 
-// A value that is saved, and where its f32 numbers and the optimizer's states live: a trainable one, or a number of the
+// A value that is saved, and where its numbers and the optimizer's states live: a trainable one, or a number of the
 // model's files that a full run leaves as it is.
 struct Trained {
   const Buffer* own = nullptr;
-  const Buffer* master = nullptr;  // null where `own` is f32 itself
+  const Buffer* master = nullptr;  // null where `own` is f32 itself, or is rounded stochastically and has none
   struct State {
     const Buffer* buffer;
     const UpdateState* kind;
   };
   std::vector<State> states;
-  const Buffer& f32() const { return master ? *master : *own; }
+  const Buffer& numbers() const { return master ? *master : *own; }
 };
 
 // Calls body(state) for every state that a value may have.
@@ -54,7 +54,9 @@ std::vector<Trained> TrainedValues(const Program& program, std::span<const Store
     ForStates([&](const UpdateState& kind) {
       if (const Buffer* const state = find(kind.NameOf(b.name))) t.states.push_back({state, &kind});
     });
-    TEMPER_CHECK(t.f32().type.dtype == DType::kF32) << t.f32().name << " is " << t.f32().type.ToString();
+    const DType dtype = t.numbers().type.dtype;
+    TEMPER_CHECK(dtype == DType::kF32 || (t.master == nullptr && dtype == DType::kBF16))
+        << t.numbers().name << " is " << t.numbers().type.ToString();
     trained.push_back(std::move(t));
   }
   return trained;
@@ -106,7 +108,7 @@ struct Kept {
 std::vector<Kept> KeptOf(const std::vector<Trained>& trained) {
   std::vector<Kept> kept;
   for (const Trained& t : trained) {
-    kept.push_back({&t, &t.f32(), ""});
+    kept.push_back({&t, &t.numbers(), ""});
     for (const auto& [state, kind] : t.states) {
       kept.push_back({&t, state, kind->NameOf(""), kind->of != UpdateState::Of::kElement});
     }

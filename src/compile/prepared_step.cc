@@ -402,6 +402,21 @@ Status CheckCasts(const Graph& forward, const MemorySpec& memory) {
       "memory.optimizer moves them away: remove one of these");
 }
 
+Status CheckRounding(const Graph& forward, const UpdateSpec& update, const MemorySpec& memory) {
+  if (!update.stochastic_rounding) return OkStatus();
+  if (!TrainsInBf16(forward)) {
+    return InvalidArgument(
+        "stochastic_rounding is for weights that are trained in bf16, and this run has none: remove it, or set dtype: "
+        "bf16");
+  }
+  if (memory.matrices == TrainedMatrices::kCast) {
+    return InvalidArgument(
+        "stochastic_rounding keeps no f32 masters, from which memory.bf16_weights: cast makes the weights: remove one "
+        "of them");
+  }
+  return OkStatus();
+}
+
 // Whether the update may be part of the last micro-batch: without clipping, a pipeline, or an option that sets the tier
 // of gradients.
 bool MayMergeUpdate(const StepSpec& spec, const MemorySpec& memory) {
@@ -425,10 +440,11 @@ int PreparedStep::first_of_stage() const {
 Result<std::vector<StepChoice>> PreparedStep::Choices(const MemorySpec& memory) const {
   const Graph& forward = *of_.front().forward;
   TEMPER_RETURN_IF_ERROR(CheckCasts(forward, memory));
+  TEMPER_RETURN_IF_ERROR(CheckRounding(forward, spec_.update, memory));
+  const bool may_cast = TrainsInBf16(forward) && !spec_.update.stochastic_rounding && memory.MayCast();
   std::vector<StepChoice> choices;
   if (memory.IsLimited()) {
-    const TrainedMatrices matrices =
-        TrainsInBf16(forward) && memory.MayCast() ? memory.matrices : TrainedMatrices::kStored;
+    const TrainedMatrices matrices = may_cast ? memory.matrices : TrainedMatrices::kStored;
     choices = ChoicesWithin(spec_.recompute, spec_.recompute_blocks, NumBlocks(forward), TokensOf(forward), matrices);
   } else {
     choices.push_back({.recompute = spec_.recompute == Recompute::kAuto ? Recompute::kNone : spec_.recompute,

@@ -102,6 +102,9 @@ std::vector<OptionGroup> RunOptionGroups(RunConfig& c) {
                                    "keep a moving average of the trained weights, which is the run's result: after "
                                    "each step it is this times itself and the rest of the weights; 0 for none",
                                    fraction}));
+  optimizer.push_back(With(kSame, {"stochastic_rounding", &c.optimizer.stochastic_rounding,
+                                   "full fine-tuning in bf16 without f32 copies of the weights: each step rounds the "
+                                   "new weights to a neighbour at random, so that small updates are not lost"}));
   optimizer.push_back({"ema_eval", &c.optimizer.ema_eval, "evaluate the average of ema_decay, not the weights"});
   optimizer.push_back({.name = "lora_plus_ratio",
                        .target = &c.optimizer.lora_plus_ratio,

@@ -99,6 +99,11 @@ Status CheckMethod(const RunConfig& c) {
   }
   TEMPER_RETURN_IF_ERROR(CheckInit(c));
   if (m.method == TrainMethod::kLora) {
+    if (c.optimizer.stochastic_rounding) {
+      return InvalidArgument(
+          "stochastic_rounding saves the f32 copies of a model's weights, but method is lora, which trains small "
+          "adapters: remove it, or set method: full");
+    }
     if (m.from_scratch) {
       return InvalidArgument("from_scratch trains every weight, but method is lora: add method: full");
     }

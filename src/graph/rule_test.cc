@@ -405,6 +405,11 @@ TEST(Rule, RefusesValuesOfAttributesThatMakeNoSense) {
   const Types drawn = {kX, {DType::kI64, {kNumRngWords}}};
   for (const double p : {-0.1, 1.0, 1.5}) refused(Op::kDropout, drawn, {{"p", 0.5}}, "p", p);
   refused(Op::kNoise, drawn, {{"magnitude", 0.5}}, "magnitude", -0.5);
+  const Types updated = {{DType::kF32, {T, D}}, {DType::kI64, {kNumRngWords}}};
+  refused(Op::kStochasticRound, updated, {}, "columns", D - 1);
+  refused(Op::kStochasticRound, updated, {}, "packed_row", kOne);
+  refused(Op::kStochasticRound, updated, {{"packed_row", int64_t{3}}, {"drawn_row", int64_t{3}}}, "drawn_row",
+          int64_t{2});
   for (const char* dtype : {"i32", "i64", "f17", ""}) {
     refused(Op::kCast, {kX}, {{"dtype", std::string("f32")}}, "dtype", std::string(dtype));
     refused(Op::kLinear, {kX, kW}, {}, "out", std::string(dtype));

@@ -114,6 +114,7 @@ struct RunConfig {
     OptimizerSettings settings;
     double ema_decay = 0;   // of the moving average of trained weights; 0: none
     bool ema_eval = false;  // evaluate the average
+    bool stochastic_rounding = false;
     // LoRA+ (Hayou et al. 2024): the rate of B, and as in PEFT of vectors, is this times that of A and other matrices.
     std::optional<double> lora_plus_ratio;
     std::vector<OptimizerGroup> groups;

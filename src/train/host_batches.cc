@@ -44,7 +44,8 @@ HostBatches::HostBatches(const Executor& executor, int64_t micro_batches, std::s
       io_.push_back({index, std::as_writable_bytes(std::span(reports_[k]))});
     }
     const bool is_own = buffer.name == kRngInput || buffer.name == kScalarsBuffer ||
-                        buffer.name == kAverageShareBuffer || buffer.name == kBalanceSeedInput;
+                        buffer.name == kAverageShareBuffer || buffer.name == kRoundingBuffer ||
+                        buffer.name == kBalanceSeedInput;
     if (buffer.role != Role::kInput || is_own) continue;
     const ColumnFiller* const filler = FillerOf(buffer.name);
     TEMPER_CHECK(filler != nullptr && filler->column.dtype == buffer.type.dtype)

@@ -134,6 +134,7 @@ Trainer::Trainer(Executor& executor, const TokenStore& store, std::span<const in
   const Program& program = executor.program();
   scalars_ = program.FindBuffer(kScalarsBuffer);
   if (spec.update.averages()) share_ = program.FindBuffer(kAverageShareBuffer);
+  if (spec.update.stochastic_rounding) rounding_ = program.FindBuffer(kRoundingBuffer);
   clip_ = program.FindBuffer(kClipBuffer);
 }
 
@@ -182,6 +183,12 @@ Result<StepReport> Trainer::Step(const Executor::BeforeUpdate& before_update) {
   if (share_ >= 0) {
     const double share = spec_.update.AverageShare(report.step);
     TEMPER_RETURN_IF_ERROR(executor_.Write(share_, std::as_bytes(std::span(&share, 1))));
+  }
+  if (rounding_ >= 0) {
+    int64_t rng[kNumRngWords] = {};  // the same on all ranks
+    rng[kRngSeed] = static_cast<int64_t>(spec_.seed);
+    rng[kRngStep] = step_;
+    TEMPER_RETURN_IF_ERROR(executor_.Write(rounding_, std::as_bytes(std::span(rng))));
   }
   experts_.Seed(scalars[kScalarTokenCount], (batch.rows + RowsOfAll() - 1) / RowsOfAll());
 

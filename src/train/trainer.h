@@ -105,7 +105,7 @@ class Trainer {
   std::vector<int64_t> rows_of_way_;  // their lengths
   std::vector<size_t> way_;           // of each micro-batch of this step
   std::vector<ReportSpec> reported_;
-  int scalars_, clip_, share_ = -1;  // buffers of the Program; -1: no averages
+  int scalars_, clip_, share_ = -1, rounding_ = -1;  // buffers of the Program; -1: no averages, nothing is rounded
   int64_t step_ = 0;
 };
 

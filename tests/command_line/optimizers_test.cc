@@ -186,6 +186,47 @@ TEST_F(Optimizers, TheResultIsTheAverageOnAnyMesh) {
   }
 }
 
+// At a rate whose steps are mostly below half of a weight's last place in bf16, where rounding to the nearest would
+// lose them: without masters the loss falls as with them, on a mesh as on one rank; weights are saved as they are
+// trained.
+TEST_F(Optimizers, WithoutMastersSmallStepsAddUp) {
+  const auto losses = [&](const std::string& out, const Arguments& options) {
+    const Ended run = Temper(With(Steps({"--method", "full", "--dtype", "bf16", "--learning_rate", "2e-5",
+                                         "--max_steps", "30", "--save_steps", "30", "--output_dir", out}),
+                                  options));
+    EXPECT_EQ(run.code, 0) << run.err;
+    return Losses(Path(out));
+  };
+  std::map<int64_t, double> kept = losses("kept", {}), rounded = losses("rounded", {"--stochastic_rounding", "true"}),
+                            split = losses("split", {"--stochastic_rounding", "true", "--mesh.fsdp", "2", "--nprocs",
+                                                     "2", "--per_device_train_batch_size", "1"});
+  for (const int64_t step : {10, 20, 30}) {
+    EXPECT_NEAR(rounded[step], kept[step], 0.02 * kept[step]) << step;
+    EXPECT_GT(split[step], 0);
+  }
+  const Tensors saved = Read(Path("rounded/checkpoint-30/model.safetensors"));
+  for (const auto& [name, tensor] : saved) EXPECT_EQ(tensor.first.dtype, DType::kBF16) << name;
+  for (const auto& [name, tensor] : Read(Path("rounded/checkpoint-30/state-00000-of-00001.safetensors"))) {
+    EXPECT_TRUE(name.starts_with("adam_")) << name;
+  }
+  const Ended further = Temper({"generate", "rounded/checkpoint-30", "--prompt", "Ahoy", "--max_new_tokens", "2"});
+  EXPECT_EQ(further.code, 0) << further.err;
+}
+
+TEST_F(Optimizers, StochasticRoundingInVainIsRefused) {
+  for (const auto& [options, wanted] :
+       {std::pair{Arguments{"--dtype", "bf16"},
+                  "stochastic_rounding saves the f32 copies of a model's weights, but method is"},
+        {Arguments{"--method", "full", "--dtype", "f32"},
+         "stochastic_rounding is for weights that are trained in bf16"},
+        {Arguments{"--method", "full", "--dtype", "bf16", "--memory.bf16_weights", "cast"},
+         "stochastic_rounding keeps no f32 masters, from which memory.bf16_weights: cast makes the weights"}}) {
+    const Ended ended = Temper(With(Steps({"--stochastic_rounding", "true"}), options));
+    EXPECT_NE(ended.code, 0);
+    EXPECT_NE(ended.err.find(wanted), std::string::npos) << ended.err;
+  }
+}
+
 // A file for no average: an option in vain is refused.
 TEST_F(Optimizers, AnEvaluatedAverageNeedsOneAndSomethingToEvaluate) {
   for (const auto& [options, wanted] :

@@ -89,6 +89,12 @@ TEST_F(Resume, MuonStoppedEndsWithTheSameBytes) {
                      "step 13/50", {{SIGTERM, 75}});
 }
 
+TEST_F(Resume, WithoutMastersStoppedEndsWithTheSameBytes) {
+  StoppedEndsAsWhole(
+      {"--method", "full", "--dtype", "bf16", "--stochastic_rounding", "true", "--learning_rate", "1e-4"}, "step 13/50",
+      {{SIGTERM, 75}});
+}
+
 TEST_F(Resume, AdafactorStoppedEndsWithTheSameBytes) {
   StoppedEndsAsWhole(
       {"--method", "full", "--optimizer", "adafactor", "--learning_rate", "1e-3", "--weight_decay", "0.1"},

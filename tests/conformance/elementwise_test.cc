@@ -533,6 +533,71 @@ TEST(Noise, AgreesWithItsTwinWhichIsTheFormula) {
   }
 }
 
+TEST(StochasticRound, GivesTheBitsOfItsTwin) {
+  for (const Shape& shape : kShapes) {
+    Tensor x = Tensor::Random({DType::kF32, shape}, 12);
+    const double special[] = {0.0, -0.0, 0x1p-149, -0x1.8p-127, 0x1.fep127, -0x1.fffffep127, INFINITY, -INFINITY, 1.0};
+    for (int64_t i = 0; i < std::min<int64_t>(x.elements(), std::ssize(special)); ++i) x.Set(i, special[i]);
+    const OpCase round{Op::kStochasticRound, {x, Rng(1234567, 42, 0)}, {}, HashName("rounded:w")};
+    ExpectConforms(round, [](int, int64_t) { return 0; });
+  }
+}
+
+// Each of 4,096 numbers with the same 16 lower bits: one of two neighbours, the upper one as often as the bits say
+// (five deviations), away from zero for either sign.
+TEST(StochasticRound, IsOneOfTwoNeighboursAndOnAverageTheNumber) {
+  constexpr int64_t kNumbers = 4096;
+  for (const double sign : {1.0, -1.0}) {
+    for (const int64_t lower : {int64_t{0}, int64_t{1}, int64_t{0x4000}, int64_t{0x8000}, int64_t{0xFFFF}}) {
+      const double spacing = 0x1p-7, odds = static_cast<double>(lower) / 65536, x = sign * (1 + odds * spacing);
+      const Tensor all = Tensor::Of({DType::kF32, {kNumbers / 64, 64}}, std::vector<double>(kNumbers, x));
+      const Tensor y = RunOn(ReferenceKernels(), {Op::kStochasticRound, {all, Rng(5, 6, 0)}, {}, 7}, 1)[0];
+      int64_t away = 0;
+      for (int64_t i = 0; i < kNumbers; ++i) {
+        ASSERT_TRUE(y[i] == sign || y[i] == sign * (1 + spacing)) << y[i];
+        away += y[i] != sign;
+      }
+      const double deviation = std::sqrt(kNumbers * odds * (1 - odds));
+      EXPECT_NEAR(static_cast<double>(away), odds * kNumbers, 5 * deviation) << lower;
+    }
+  }
+}
+
+// Rows, columns, and rows of every matrix of a stack, as ranks have them.
+TEST(StochasticRound, OfPartsIsThatOfTheWholeToTheBit) {
+  constexpr int64_t kE = 3, kR = 10, kC = 77;
+  const Tensor whole = Tensor::Random({DType::kF32, {kE * kR, kC}}, 14);
+  for (Isa isa : RunnableIsas()) {
+    const auto kernels = MakeCpuKernels({.isa = isa});
+    const auto rounded = [&](const Tensor& x, const Attributes& place) {
+      return RunOn(*kernels, {Op::kStochasticRound, {x, Rng(5, 6, 0)}, place, 7}, 2)[0];
+    };
+    const Tensor all = rounded(whole, {});
+    for (const auto& [row, rows, column, columns] :
+         {std::array<int64_t, 4>{0, 12, 0, 77}, {12, 18, 0, 77}, {0, 30, 5, 40}, {7, 9, 64, 13}}) {
+      const auto part = [&, row = row, rows = rows, column = column, columns = columns](const Tensor& x) {
+        Tensor of({x.type().dtype, {rows, columns}});
+        for (int64_t i = 0; i < rows * columns; ++i) of.Set(i, x[(row + i / columns) * kC + column + i % columns]);
+        return of;
+      };
+      EXPECT_TRUE(rounded(part(whole), {{"row", row}, {"column", column}, {"columns", kC}}).SameBytes(part(all)));
+    }
+    for (const auto& [begin, count] : {std::pair<int64_t, int64_t>{0, 4}, {4, 6}}) {  // of the rows of each matrix
+      const auto part = [&, begin = begin, count = count](const Tensor& x) {
+        Tensor of({x.type().dtype, {kE, count, kC}});
+        for (int64_t i = 0; i < kE * count * kC; ++i) {
+          const int64_t matrix = i / (count * kC), row = begin + i / kC % count;
+          of.Set(i, x[(matrix * kR + row) * kC + i % kC]);
+        }
+        return of;
+      };
+      const Attributes place = {
+          {"row", int64_t{0}}, {"column", begin * kC}, {"columns", kC}, {"packed_row", count}, {"drawn_row", kR}};
+      EXPECT_TRUE(rounded(part(whole), place).SameBytes(part(all))) << begin;
+    }
+  }
+}
+
 TEST(Dropout, OfTheRowsOfABatchIsThatOfTheBatch) {
   for (int64_t columns : {7, 64}) {
     const Tensor whole = Tensor::Random({DType::kF32, {40, columns}}, 13);

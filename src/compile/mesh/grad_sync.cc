@@ -30,7 +30,7 @@ Bytes F32BytesOf(const Shape& shape) {
 // master.
 Bytes BytesOfUpdate(const Value& value, const UpdateSpec& update) {
   const Shape& shape = value.type.shape;
-  Bytes bytes = F32BytesOf(shape) * (value.type.dtype == DType::kF32 ? 1 : 2);
+  Bytes bytes = F32BytesOf(shape) * (value.type.dtype == DType::kF32 ? 1 : 2);  // rounded ones are widened beside it
   const UpdateGroup group = update.Of(value);
   const UpdateRule& rule = update.RuleOf(group);
   for (const UpdateState* state : rule.StatesOf(rule.SettingsFor(update.SettingsOf(group), shape))) {

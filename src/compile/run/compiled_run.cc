@@ -57,7 +57,8 @@ UpdateSpec UpdateSpecOf(const RunConfig::Optimizer& o) {
           .settings_of_others = others == nullptr ? Attributes() : o.settings.Of(*others),
           .weight_decay = o.weight_decay,
           .max_norm = o.max_grad_norm,
-          .ema_decay = o.ema_decay};
+          .ema_decay = o.ema_decay,
+          .stochastic_rounding = o.stochastic_rounding};
 }
 
 DType ComputeDType(const RunConfig& config) {

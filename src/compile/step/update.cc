@@ -13,6 +13,20 @@ namespace {
 // Tags of gradients that stages exchange, above those of activations.
 constexpr int64_t kFirstGradientTag = int64_t{1} << 32;
 
+// Attributes of stochastic_round by which each element of a part draws what it draws in the whole.
+Attributes PlaceInWhole(const Shape& part, const Shard& shard) {
+  const Shape &whole = shard.global, &begin = shard.begin;
+  const int64_t columns = whole.columns();
+  if (part.rank() < 2) return {{"column", begin[0]}, {"columns", columns}};
+  if (part.rank() == 2) return {{"row", begin[0]}, {"column", begin[1]}, {"columns", columns}};
+  TEMPER_CHECK(part.rank() == 3) << part.ToString() << " of " << whole.ToString();
+  return {{"row", begin[0] * part[1]},
+          {"column", begin[1] * columns + begin[2]},
+          {"columns", columns},
+          {"packed_row", part[1]},
+          {"drawn_row", whole[1]}};
+}
+
 class UpdateBuilder {
  public:
   UpdateBuilder(const Graph& forward, const UpdateSpec& spec, const Mesh& mesh, const UpdateStage& stage)
@@ -21,6 +35,7 @@ class UpdateBuilder {
   Graph Run() {
     scalars_ = build_.Source(kScalarsBuffer, {DType::kF64, {kNumScalars}}, Role::kInput);
     if (spec_.averages()) share_ = build_.Source(kAverageShareBuffer, {DType::kF64, {1}}, Role::kInput);
+    if (spec_.stochastic_rounding) rng_ = build_.Source(kRoundingBuffer, {DType::kI64, {kNumRngWords}}, Role::kInput);
     AddGradients();
     AddUpBetweenStages();
     if (spec_.max_norm > 0) {
@@ -163,14 +178,15 @@ class UpdateBuilder {
   void Update(const Trainable& t, ValueId clip) {
     const Value& weight = t.in(forward_);
     build_.EnterBlock(t.block, "", Phase::kUpdate);
-    const bool has_master = weight.type.dtype != DType::kF32;
+    const bool rounds = spec_.stochastic_rounding && weight.type.dtype == DType::kBF16;
+    const bool has_master = weight.type.dtype != DType::kF32 && !rounds;
     const ValueId own = build_.Source(weight.name, weight.type, weight.role);
     graph_.value(own).trainable = true;
     graph_.value(own).decays = weight.decays;
     graph_.value(own).update_group = weight.update_group;
     graph_.value(own).shard = weight.shard;
     const Shape& shape = weight.type.shape;
-    const ValueId master = has_master ? Master(weight) : own;
+    const ValueId master = has_master ? Master(weight) : rounds ? Widened(own) : own;
     std::vector<ValueId> inputs = {master, t.gradient};
     const UpdateGroup group = spec_.Of(weight);
     const UpdateRule& rule = spec_.RuleOf(group);
@@ -187,7 +203,22 @@ class UpdateBuilder {
       graph_.value(outputs[k]).updates = inputs[UpdateOperands::Replaced(k)];
     }
     if (has_master) graph_.value(outputs.back()).updates = own;
+    if (rounds) Round(outputs[0], own);
     if (spec_.averages()) Average(weight, outputs[0], clip);
+  }
+
+  ValueId Widened(ValueId weight) {
+    const std::string& name = graph_.value(weight).name;
+    return build_.Add(Op::kCast, {weight}, {{"dtype", std::string(ToString(DType::kF32))}}, "widened:" + name)[0];
+  }
+
+  void Round(ValueId updated, ValueId weight) {
+    const Value& value = graph_.value(weight);
+    Attributes attributes;
+    if (value.shard && !value.shard->split.empty()) attributes = PlaceInWhole(value.type.shape, *value.shard);
+    const ValueId rounded =
+        build_.Add(Op::kStochasticRound, {updated, rng_}, std::move(attributes), "rounded:" + value.name)[0];
+    graph_.value(rounded).updates = weight;
   }
 
   // Of the f32 weight that the step has just made.
@@ -203,7 +234,7 @@ class UpdateBuilder {
   const UpdateStage& stage_;
   Graph graph_;
   GraphBuilder build_;
-  ValueId scalars_ = kNoValue, share_ = kNoValue;
+  ValueId scalars_ = kNoValue, share_ = kNoValue, rng_ = kNoValue;
   std::vector<Trainable> trainables_;
 };
 

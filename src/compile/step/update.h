@@ -23,6 +23,9 @@ struct UpdateGroup {
 // The new weights' share of their moving average: f64[1], written before each step where averages are kept.
 inline constexpr char kAverageShareBuffer[] = "average_share";
 
+// Seed and step of the draws by which weights are rounded: i64[kNumRngWords], written before each step where they are.
+inline constexpr char kRoundingBuffer[] = "rounding_rng";
+
 struct UpdateSpec {
   const UpdateRule* rule = &DefaultUpdateRule();
   Attributes settings = rule->Settings();
@@ -30,6 +33,8 @@ struct UpdateSpec {
   double weight_decay = 0;             // of values that decay (Value::decays)
   double max_norm = 1.0;               // 0: no clipping
   double ema_decay = 0;                // of the weights' moving average; 0: none is kept
+  // Weights in bf16 have no f32 masters: each step widens them, updates the copies and rounds these stochastically.
+  bool stochastic_rounding = false;
   // That of a value is groups[Value::update_group - 1]; of group 0 it takes what is above. The table is here and not in
   // the graph, because passes make graphs anew.
   std::vector<UpdateGroup> groups = {};

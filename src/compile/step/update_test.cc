@@ -68,6 +68,22 @@ TEST(BuildUpdate, GroupsHaveRatesAndDecaysOfTheirOwn) {
   EXPECT_EQ(found, expected);
 }
 
+TEST(BuildUpdate, RoundingStochasticallyKeepsNoMasters) {
+  for (const UpdateRule* rule : UpdateRules()) {
+    UpdateSpec spec{.rule = rule, .stochastic_rounding = true};
+    if (const UpdateRule* const others = rule->others()) spec.settings_of_others = others->Settings();
+    const Graph update = BuildUpdate(Net(DType::kBF16), spec, Mesh());
+    ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
+    std::map<std::string, int> rounded;
+    for (const Node& n : update.nodes()) {
+      if (n.op == Op::kStochasticRound) ++rounded[update.value(update.Root(n.outputs[0])).name];
+    }
+    const std::map<std::string, int> expected = {{"kept", 1}, {"matrix", 1}, {"scaled", 1}, {"vector", 1}};
+    EXPECT_EQ(rounded, expected) << rule->name;
+    EXPECT_EQ(update.FindSource("master:matrix"), kNoValue);
+  }
+}
+
 std::vector<std::string> StatesOf(const Graph& update) {
   std::vector<std::string> names;
   for (ValueId id = 0; id < update.num_values(); ++id) {

@@ -24,20 +24,21 @@ inline Draws DrawsOf(const RngKey& key) {
 
 // The elements before the first that begins an aligned range; returns how many of the n they are. They are drawn with
 // what precedes them in their range. `first`: the place of the first in the batch.
-template <class Element, class Loop>
-int64_t DrawHead(const Loop& loop, const Draws& draws, const Element* x, Element* y, uint64_t first, int64_t n) {
+template <class From, class To, class Loop>
+int64_t DrawHead(const Loop& loop, const Draws& draws, const From* x, To* y, uint64_t first, int64_t n) {
   const auto before = static_cast<int64_t>(first % kRangeAlignment);
   if (before == 0) return 0;
   const int64_t head = std::min(n, kRangeAlignment - before);
-  Element range[kRangeAlignment] = {};
+  From range[kRangeAlignment] = {};
+  To drawn[kRangeAlignment];
   std::copy_n(x, head, range + before);
-  loop(draws, range, range, static_cast<int64_t>(first) - before, before + head);
-  std::copy_n(range + before, head, y);
+  loop(draws, range, drawn, static_cast<int64_t>(first) - before, before + head);
+  std::copy_n(drawn + before, head, y);
   return head;
 }
 
 // `loop(draws, x, y, begin, n)`: for elements [begin, begin + n) of the batch. REQUIRES: AllFast of x and y.
-template <class Element, class Loop>
+template <class From, class To = From, class Loop>
 std::unique_ptr<Kernel> MakeDrawnKernel(const KernelSpec& spec, const Loop& loop) {
   const int threads = spec.threads;
   const int64_t T = spec.inputs[0].shape.rows(), C = spec.inputs[0].shape.columns();
@@ -47,9 +48,9 @@ std::unique_ptr<Kernel> MakeDrawnKernel(const KernelSpec& spec, const Loop& loop
   const DrawPlaces places = DrawPlacesOf(spec.attributes);
   const bool in_order = places.in_order() && columns == C;
   return MakeKernel([=](const KernelArgs& args) {
-    const Element* const x = In<Element>(args, 0);
+    const From* const x = In<From>(args, 0);
     const int64_t* const rng = In<int64_t>(args, 1);
-    Element* const y = Out<Element>(args, 0);
+    To* const y = Out<To>(args, 0);
     const Draws draws = DrawsOf({.seed = static_cast<uint64_t>(rng[kRngSeed]),
                                  .name_hash = args.rng_name_hash,
                                  .step = static_cast<uint64_t>(rng[kRngStep])});

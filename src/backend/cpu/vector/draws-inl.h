@@ -1,5 +1,5 @@
-// The loops of dropout and noise: Philox4x32-10 (base/philox.h) on as many counters as there are lanes, hence 4 kLanes
-// draws at a time.
+// The loops of dropout, noise and stochastic rounding: Philox4x32-10 (base/philox.h) on as many counters as there are
+// lanes, hence 4 kLanes draws at a time.
 #pragma once
 
 #include "base/philox.h"  // constants
@@ -30,19 +30,19 @@ TEMPER_VEC void DrawGroup(const Draws& key, uint64_t first, Ints draws[4]) {
   Interleave(draws);
 }
 
-// y = of(draw, x) for elements [begin, begin + n).
-template <class T, class Of>
-TEMPER_VEC void ForDraws(const Draws& d, const T* x, T* y, int64_t begin, int64_t n, const Of& of) {
+// store(y, draw, x, lanes) for elements [begin, begin + n).
+template <class T, class Y, class StoreOne>
+TEMPER_VEC void ForDraws(const Draws& d, const T* x, Y* y, int64_t begin, int64_t n, const StoreOne& store) {
   Ints draws[4];
   for (int64_t group = 0; group < n; group += 4 * kLanes) {
     DrawGroup(d, static_cast<uint64_t>(begin + group) / 4, draws);
     for (int k = 0; k < 4; ++k) {
       const int64_t i = group + k * kLanes;
       if (i + kLanes <= n) {
-        Store(y + i, of(draws[k], Load(x + i, Full{})), Full{});
+        store(y + i, draws[k], Load(x + i, Full{}), Full{});
       } else if (i < n) {
         const Part lanes = First(n - i);
-        Store(y + i, of(draws[k], Load(x + i, lanes)), lanes);
+        store(y + i, draws[k], Load(x + i, lanes), lanes);
       }
     }
   }
@@ -51,13 +51,21 @@ TEMPER_VEC void ForDraws(const Draws& d, const T* x, T* y, int64_t begin, int64_
 template <class T>
 void Dropout(const Draws& d, uint32_t threshold, float scale, const T* x, T* y, int64_t begin, int64_t n) {
   const Floats factor = Set(scale);
-  ForDraws(d, x, y, begin, n, [&](Ints draw, Floats v) { return KeepDrawn(draw, threshold, v * factor); });
+  ForDraws(d, x, y, begin, n,
+           [&](T* to, Ints draw, Floats v, auto lanes) { Store(to, KeepDrawn(draw, threshold, v * factor), lanes); });
 }
 
 template <class T>
 void Noise(const Draws& d, float magnitude, const T* x, T* y, int64_t begin, int64_t n) {
   const Floats width = Set(2 * magnitude), least = Set(-magnitude);
-  ForDraws(d, x, y, begin, n, [&](Ints draw, Floats v) { return v + Fma(UnitFloats(draw), width, least); });
+  ForDraws(d, x, y, begin, n,
+           [&](T* to, Ints draw, Floats v, auto lanes) { Store(to, v + Fma(UnitFloats(draw), width, least), lanes); });
+}
+
+template <class T>
+void StochasticRound(const Draws& d, const T* x, bf16* y, int64_t begin, int64_t n) {
+  ForDraws(d, x, y, begin, n,
+           [](bf16* to, Ints draw, Floats v, auto lanes) { StoreExact(to, RoundDrawn(draw, v), lanes); });
 }
 
 }  // namespace

@@ -223,6 +223,13 @@ TEMPER_VEC Floats KeepDrawn(Ints draw, uint32_t threshold, Floats x) {
   const Ints dropped = _mm256_cmpgt_epi32(SetInt(threshold), _mm256_srli_epi32(draw, 8));
   return _mm256_andnot_ps(_mm256_castsi256_ps(dropped), x);
 }
+TEMPER_VEC Floats RoundDrawn(Ints draw, Floats x) {
+  const Ints bits = _mm256_castps_si256(x);
+  const Ints sum = _mm256_add_epi32(bits, _mm256_srli_epi32(draw, 16));
+  const Floats finite = _mm256_cmp_ps(Abs(x), Set(__builtin_inff()), _CMP_LT_OQ);
+  const Floats cut = _mm256_castsi256_ps(_mm256_and_si256(sum, SetInt(0xFFFF0000)));
+  return _mm256_blendv_ps(x, cut, finite);
+}
 
 }  // namespace
 }  // namespace temper

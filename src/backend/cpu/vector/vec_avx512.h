@@ -251,6 +251,14 @@ TEMPER_VEC Floats UnitFloats(Ints draw) {
 TEMPER_VEC Floats KeepDrawn(Ints draw, uint32_t threshold, Floats x) {
   return _mm512_maskz_mov_ps(_mm512_cmpge_epi32_mask(_mm512_srli_epi32(draw, 8), SetInt(threshold)), x);
 }
+// x with the upper 16 bits of the draw added to the 16 bits that bf16 lacks, which are then cut off.
+TEMPER_VEC Floats RoundDrawn(Ints draw, Floats x) {
+  const Ints bits = _mm512_castps_si512(x);
+  const Ints sum = _mm512_add_epi32(bits, _mm512_srli_epi32(draw, 16));
+  const __mmask16 finite = _mm512_cmp_ps_mask(Abs(x), Set(__builtin_inff()), _CMP_LT_OQ);
+  const Ints cut = _mm512_and_si512(sum, SetInt(0xFFFF0000));
+  return _mm512_mask_mov_ps(x, finite, _mm512_castsi512_ps(cut));
+}
 
 }  // namespace
 }  // namespace temper

@@ -100,6 +100,7 @@ struct VectorKernelsOf {
   // An element survives, times `scale`, if the upper 24 bits of its draw are at least `threshold`.
   void (*dropout)(const Draws& draws, uint32_t threshold, float scale, const T* x, T* y, int64_t begin, int64_t n);
   void (*noise)(const Draws& draws, float magnitude, const T* x, T* y, int64_t begin, int64_t n);
+  void (*stochastic_round)(const Draws& draws, const T* x, bf16* y, int64_t begin, int64_t n);
 
   struct RmsNorm {
     void (*forward)(const T* x_TD, const T* w_D, double eps, const NormedRows& of, T* y_TD, float* rstd_T);
