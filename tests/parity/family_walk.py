@@ -164,8 +164,9 @@ def make_tokenizer(arguments, vocabulary, template, special, folder):
 def resized(name, tokenizer):
     """The settings of a model of model_zoo.py for a whole vocabulary and rows of ROW tokens."""
     family, settings = model_zoo.MODELS[name]
-    bos = 0 if family == "cwm" else None  # its class wants one
-    pad = 0 if family in ("emu3_text_model", "modernbert-decoder") else None  # and these
+    needs_ids = family in ("emu3_text_model", "modernbert-decoder")  # their classes want numbers
+    bos = 0 if family == "cwm" or needs_ids else None
+    pad = 0 if needs_ids else None
     ids = dict(bos_token_id=bos, eos_token_id=tokenizer.eos_token_id, pad_token_id=pad)
     longest = {"mpt": "max_seq_len", "bloom": "seq_length", **dict.fromkeys(
         ("ctrl", "gpt2", "gpt_bigcode", "openai-gpt", "gptj", "codegen"), "n_positions")}.get(family, "max_position_embeddings")
