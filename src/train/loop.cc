@@ -130,18 +130,18 @@ Status TrainingLoop::Log(const StepReport& report, bool due) {
   const std::span<const ReportSpec> specs = p_.trainer.reported();
   std::vector<NamedNumber> reports;  // beside the loss
   for (size_t k = 1; k < specs.size(); ++k) reports.push_back({specs[k].name, progress_.unlogged_reports[k] / steps});
-  p_.display.Update({.step = report.step,
-                     .total_steps = p_.total_steps,
-                     .epoch = report.epoch,
-                     .loss = loss,
-                     .grad_norm = report.grad_norm,
-                     .learning_rate = report.learning_rate,
-                     .reports = reports,
-                     .tokens_per_second = per_second,
-                     .mfu = mfu,
-                     .memory = p_.device_peak,
-                     .eta = Remaining()},
-                    due);
+  shown_ = {.step = report.step,
+            .total_steps = p_.total_steps,
+            .epoch = report.epoch,
+            .loss = loss,
+            .grad_norm = report.grad_norm,
+            .learning_rate = report.learning_rate,
+            .reports = reports,
+            .tokens_per_second = per_second,
+            .mfu = mfu,
+            .memory = p_.device_peak,
+            .eta = Remaining()};
+  p_.display.Update(*shown_, due);
   if (!due) return OkStatus();
   std::vector<RankRow> ranks;
   if (p_.utilisation) {
@@ -242,6 +242,7 @@ Status TrainingLoop::Evaluate() {
                           .eval_seconds = report.time.v};
   if (p_.metrics) TEMPER_RETURN_IF_ERROR(p_.metrics->Write(row));
   if (p_.events) p_.events->Evaluated(row);
+  if (shown_) p_.display.Update(*shown_, /*logged=*/false);  // the bar is the training's again
   return OkStatus();
 }
 

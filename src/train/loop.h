@@ -124,7 +124,8 @@ class TrainingLoop {
   double window_seconds_ = 0, window_flops_ = 0;
   int64_t window_tokens_ = 0;
   TimeLeft time_left_;
-  double waited_ = 0;  // in this step, for a save
+  std::optional<ProgressState> shown_;  // of the last step
+  double waited_ = 0;                   // in this step, for a save
 };
 
 }  // namespace temper
