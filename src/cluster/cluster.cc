@@ -62,6 +62,12 @@ const Cluster::Share& Cluster::ShareOf(int ranks) const {
 
 namespace {
 
+// "T4" and "RTX4090" name T4-16 and RTX4090-24, and so does "4090".
+bool NamesCard(std::string_view name, std::string_view card) {
+  const std::string stem = std::string(name) + "-";
+  return card.starts_with(stem) || (!name.empty() && card.starts_with("RTX" + stem));
+}
+
 // The preset of that name, or the only one whose name begins so: "L40S" names L40S-48. A file of the user's has
 // precedence over the second. nullptr: it names none.
 const ClusterPreset* PresetOf(Env& env, std::string_view name) {
@@ -69,7 +75,7 @@ const ClusterPreset* PresetOf(Env& env, std::string_view name) {
   int matches = 0;
   for (const ClusterPreset& preset : ClusterPresets()) {
     if (preset.name == name) return &preset;
-    if (!preset.name.starts_with(std::string(name) + "-")) continue;
+    if (!NamesCard(name, preset.name)) continue;
     longer = &preset;
     ++matches;
   }
@@ -97,7 +103,7 @@ std::optional<SeveralCards> SeveralOf(std::string_view name) {
   for (const ClusterPreset& preset : ClusterPresets()) {
     const std::string_view of_preset = split(preset.name).second;
     if (split(of_preset).first > 0) continue;  // several hosts
-    if (of_preset != card && !of_preset.starts_with(std::string(card) + "-")) continue;
+    if (of_preset != card && !NamesCard(card, of_preset)) continue;
     const bool linked = preset.text.find("\n  link:") != preset.text.npos;
     if (found && !linked) continue;
     found = {count, &preset, fmt::format("{}x{}", count, of_preset)};

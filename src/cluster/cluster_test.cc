@@ -60,7 +60,9 @@ TEST(Cluster, ACardIsFoundWithoutItsMemory) {
     ASSERT_TRUE(cluster.ok()) << cluster.status().message();
     EXPECT_TRUE(cluster->name.starts_with(std::string(name) + "-")) << cluster->name;
   }
-  for (const char* name : {"", "T", "RTX"}) EXPECT_FALSE(OpenCluster(PosixEnv(), name).ok()) << name;
+  EXPECT_EQ(OpenCluster(PosixEnv(), "4090")->name, "RTX4090-24");
+  EXPECT_EQ(OpenCluster(PosixEnv(), "2x4090")->name, "2xRTX4090-24, link assumed");
+  for (const char* name : {"", "T", "RTX", "40"}) EXPECT_FALSE(OpenCluster(PosixEnv(), name).ok()) << name;
 }
 
 TEST(Cluster, ANumberOfCardsIsAHostWithSoMany) {

@@ -92,7 +92,9 @@ Result<LoopEnd> TrainingLoop::Run() {
 
 Result<StepReport> TrainingLoop::Step(const Executor::BeforeUpdate& before_update) {
   const double begin = Now();
-  TEMPER_ASSIGN_OR_RETURN(const StepReport report, p_.trainer.Step(before_update));
+  const Result<StepReport> stepped = p_.trainer.Step(before_update);
+  if (!stepped.ok()) return WithLossBefore(stepped.status());
+  const StepReport& report = *stepped;
   const double seconds = Now() - begin;
   time_left_.Stepped(Seconds{seconds}, Seconds{std::exchange(waited_, 0)});
   progress_.step = report.step;
@@ -117,6 +119,17 @@ Result<StepReport> TrainingLoop::Step(const Executor::BeforeUpdate& before_updat
                         .took = Seconds{seconds},
                         .left = Remaining()});
   return report;
+}
+
+Status TrainingLoop::WithLossBefore(const Status& failed) const {
+  const std::vector<double>& start = progress_.divergence.start;
+  if (failed.code() != StatusCode::kNumerical || start.empty() || !shown_ || !shown_->loss) return failed;
+  const double first = start.front(), last = *shown_->loss;
+  if (last <= 1.1 * first) return failed;
+  return Status(failed.code(), fmt::format("{}. The loss had risen before, from {:.4g} to {:.4g}: most likely "
+                                           "learning_rate (now {}) is too high, or the warmup too short; checkpoints "
+                                           "from after that are finite, but worse than the start",
+                                           failed.message(), first, last, *p_.config.optimizer.learning_rate));
 }
 
 Status TrainingLoop::Log(const StepReport& report, bool due) {

@@ -101,6 +101,8 @@ class TrainingLoop {
   // `due`: with a row in metrics.jsonl.
   Status Log(const StepReport& report, bool due);
   void WarnOfDivergence() const;
+  // Of a step whose numbers are not finite: with what the loss did before, where that says the cause.
+  Status WithLossBefore(const Status& failed) const;
   Status Evaluate();
   Result<EvaluationReport> RunEvaluator();
   Status Save();

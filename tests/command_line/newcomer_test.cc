@@ -33,6 +33,12 @@ TEST_F(Newcomer, ACheckpointThatIsNotThereIsAnsweredWithThoseThatAre) {
             {"there is no such folder, and out has checkpoint-1, checkpoint-2"});
 }
 
+TEST_F(Newcomer, NumbersThatAreNotFiniteAreBlamedOnTheLearningRateWhereTheLossRoseBefore) {
+  const Ended ended = Temper(Train({"--learning_rate", "10", "--max_steps", "60", "--max_grad_norm", "0"}));
+  ExpectEnd(ended, 1,
+            {"is not a finite number", "The loss had risen before, from ", "learning_rate (now 10) is too high"});
+}
+
 TEST_F(Newcomer, RowsFarLongerThanAllOfTheDataAreWarnedOf) {
   const auto run = [&](const char* length) {
     return Temper(Train({"--max_steps", "1", "--max_seq_len", length, "--overwrite"}));
@@ -41,6 +47,29 @@ TEST_F(Newcomer, RowsFarLongerThanAllOfTheDataAreWarnedOf) {
   ExpectEnd(run("512"), 0, {"of one row of 512 tokens: a lower max_seq_len takes less memory and time"});
   const Ended filled = run("96");
   EXPECT_EQ(filled.err.find("a lower max_seq_len"), std::string::npos) << filled.err;
+}
+
+TEST_F(Newcomer, ConversationsThatBecomeSeveralSamplesAreSaidWithTheirCostAndTheWayOut) {
+  Spill("think.jinja",
+        "{% for m in messages %}{{ '<' + m.role + '>' }}{% if m.reasoning_content and loop.last %}"
+        "{{ '(' + m.reasoning_content + ')' }}{% endif %}{{ m.content + eos_token }}{% endfor %}"
+        "{% if add_generation_prompt %}<assistant>{% endif %}");
+  Spill("think.jsonl", R"({"messages": [{"role": "user", "content": "q1"},
+                           {"role": "assistant", "reasoning_content": "t1", "content": "a1"}, {"role": "user", "content": "q2"},
+                           {"role": "assistant", "reasoning_content": "t2", "content": "a2"}]})");
+  std::string row = Slurp("think.jsonl");
+  std::erase(row, '\n');
+  Spill("think.jsonl", row + "\n");
+  const auto preview = [&](const char* turns) {
+    return Temper({"data", "preview", kModel, "--data", "think.jsonl", "--chat_template", "think.jinja",
+                   "--reasoning_turns", turns});
+  };
+  const Ended all = preview("all"), last = preview("last");
+  ExpectEnd(all, 0,
+            {"1 conversation becomes 2 samples, 1.6 times the tokens (19 tokens more)",
+             "--reasoning_turns last makes one sample of each"});
+  ExpectEnd(last, 0, {"1 sample, 34 tokens", "reasoning of 1 turn"});
+  EXPECT_EQ(last.err.find("becomes"), std::string::npos) << last.err;
 }
 
 // next: lines name the base's type; who types the command without it is told.
