@@ -25,6 +25,12 @@ foreach(file ${named})
     message(FATAL_ERROR "the README names ${file}, which is not installed")
   endif()
 endforeach()
+# The README's example is read there by the installed program.
+execute_process(COMMAND ${place}/prefix/bin/temper data preview examples/pirate.yaml WORKING_DIRECTORY ${doc}
+                RESULT_VARIABLE code OUTPUT_VARIABLE out ERROR_VARIABLE err)
+if(NOT code EQUAL 0 OR NOT out MATCHES "--- sample 0: ")
+  message(FATAL_ERROR "the README's example, in ${doc}: ${code}\n${out}\n${err}")
+endif()
 # A prefix may move.
 file(RENAME ${place}/prefix ${place}/moved)
 must(${CMAKE_COMMAND} -S source -B build -G Ninja -D CMAKE_BUILD_TYPE=Release -D CMAKE_CXX_COMPILER=${COMPILER}

@@ -212,6 +212,12 @@ Result<StepCount> CountSteps(TrainingRun& run) {
                       100 * rows.efficiency(), Counted(steps.per_epoch, "step"), Counted(steps.total, "step"),
                       ToString(rows.memory())));
   LogRowLengths(run, rows);
+  if (c.data.packing && rows.rows() == 1 && rows.efficiency() < 0.5) {
+    LogWarning(
+        fmt::format("all of the data fills {:.0f} % of one row of {} tokens: a lower max_seq_len takes less memory "
+                    "and time",
+                    100 * rows.efficiency(), *c.data.max_seq_len));
+  }
   TEMPER_ASSIGN_OR_RETURN(
       const PackedRows packed,
       PackedRowsOf(c, SamplesPerEpoch(run.split.train, run.Packing().passes), rows.rows(), run.RowsPerStep()));

@@ -11,6 +11,7 @@ namespace temper {
 namespace {
 
 constexpr std::string_view kClearLine = "\r\x1b[K";  // to the start of the line, and clear it
+constexpr std::string_view kRed = "\x1b[1;31m", kYellow = "\x1b[33m", kPlain = "\x1b[0m";
 constexpr auto kRedrawEvery = std::chrono::milliseconds(100);
 
 void WriteToStderr(std::string_view text) {
@@ -31,9 +32,14 @@ void StderrLog::Line(LogLevel level, std::string_view line) {
                                   : level == LogLevel::kWarning ? "warning: "
                                                                 : "";
   std::string text;
-  text.reserve(prefix.size() + line.size() + 5);
+  text.reserve(prefix.size() + line.size() + 20);
   if (unfinished_.exchange(false)) text += kClearLine;
-  text.append(prefix).append(utf8::Harmless(line)).push_back('\n');
+  if (!prefix.empty() && rich_.value_or(StderrIsRich())) {
+    text.append(level == LogLevel::kError ? kRed : kYellow).append(prefix).append(kPlain);
+  } else {
+    text.append(prefix);
+  }
+  text.append(utf8::Harmless(line)).push_back('\n');
   WriteToStderr(text);
   if (shows_.load() == std::this_thread::get_id() && drawn_) Draw();
 }
@@ -89,7 +95,9 @@ StderrLog& ProcessLog() {
 }
 
 bool StderrIsRich() {
-  return isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
+  const char* const terminal = std::getenv("TERM");
+  const bool dumb = terminal != nullptr && std::string_view(terminal) == "dumb";
+  return !dumb && isatty(STDERR_FILENO) != 0 && std::getenv("NO_COLOR") == nullptr;
 }
 
 }  // namespace temper

@@ -24,8 +24,8 @@ class StderrLog final : public LogSink {
   // `name`, if it is not empty. Before another thread says something.
   void SetRank(int rank, std::string_view name);
 
-  // Warnings begin with "warning: ", errors with "error: ". The line takes the place of a bar, which is drawn again
-  // below it: at once if this thread shows it, else with its next state.
+  // Warnings begin with "warning: ", errors with "error: ", in colour where it is rich. The line takes the place of a
+  // bar, which is drawn again below it: at once if this thread shows it, else with its next state.
   void Line(LogLevel level, std::string_view line) override;
   // A bar is redrawn at most ten times a second.
   void Progress(const ProgressState& state, bool logged) override;
@@ -53,7 +53,7 @@ class StderrLog final : public LogSink {
 // Where threads without a LogScope say what they say. It is never destroyed.
 StderrLog& ProcessLog();
 
-// True where stderr is a terminal and NO_COLOR is unset: colours and live redrawing are welcome.
+// True where stderr is a terminal that is not dumb, and NO_COLOR is unset: colours and live redrawing are welcome.
 bool StderrIsRich();
 
 }  // namespace temper

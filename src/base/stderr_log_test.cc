@@ -62,8 +62,21 @@ TEST(StderrLog, ALineReplacesTheBarWhichThenReappears) {
     StartThread([] { LogInfo("last"); }).join();
   }
   LogInfo("after");
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), bar + clear + "warning: from elsewhere\nand another\nfrom here\n" +
-                                                        bar + clear + "last\n" + bar + "\nafter\n");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(),
+            bar + clear + "\x1b[33mwarning: \x1b[0mfrom elsewhere\nand another\nfrom here\n" + bar + clear + "last\n" +
+                bar + "\nafter\n");
+}
+
+TEST(StderrLog, WarningsAndErrorsHaveColoursOnATerminalAlone) {
+  for (const bool rich : {false, true}) {
+    testing::internal::CaptureStderr();
+    StderrLog log(rich, /*unicode=*/false);
+    log.Line(LogLevel::kInfo, "i");
+    log.Line(LogLevel::kWarning, "w");
+    log.Line(LogLevel::kError, "e");
+    EXPECT_EQ(testing::internal::GetCapturedStderr(),
+              rich ? "i\n\x1b[33mwarning: \x1b[0mw\n\x1b[1;31merror: \x1b[0me\n" : "i\nwarning: w\nerror: e\n");
+  }
 }
 
 TEST(StderrLog, OnlyTheFirstRankSaysMoreThanErrors) {

@@ -169,7 +169,7 @@ Result<int> Chat(const Arguments& arguments) {
 
   ChatTerminal terminal;
   if (terminal.interactive()) {
-    LogInfo(fmt::format("{} ({}), {} on {}\n/help, /new, /system TEXT, /quit; Ctrl-C stops an answer, Ctrl-D leaves",
+    LogInfo(fmt::format("{} ({}), {} on {}\n/help lists commands; Ctrl-C stops an answer, Ctrl-D leaves",
                         settings.model.choice.model, model.opened.model().facts().architecture,
                         ToString(settings.model.ResolvedDType(model.choice)), model.choice.name));
   }

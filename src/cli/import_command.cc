@@ -14,6 +14,7 @@
 #include "config/run_options.h"
 #include "config/task_options.h"
 #include "data/template/known_templates.h"
+#include "format/data_file_name.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -73,6 +74,12 @@ Result<int> Import(const Arguments& arguments) {
   if (!settings.output.empty() && !settings.overwrite && std::filesystem::exists(settings.output, no_such_file)) {
     return InvalidArgument(
         fmt::format("output: {} exists: name another, or replace it with --overwrite", settings.output));
+  }
+  if (const DataFileKind kind = KindOfDataFile(file); HasRows(kind) && kind != DataFileKind::kJson) {
+    return InvalidArgument(fmt::format(
+        "{} is a file of rows: import takes the recipe that names them. temper data preview MODEL --data {} "
+        "shows the rows",
+        file, ShellWord(file)));
   }
   TEMPER_ASSIGN_OR_RETURN(const std::string text, ReadTextFile(PosixEnv(), file, MiB(1)));
   std::vector<std::string_view> templates;

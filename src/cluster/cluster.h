@@ -85,8 +85,8 @@ struct ClusterPreset {
 };
 const std::vector<ClusterPreset>& ClusterPresets();
 
-// `name`: a preset ("T4-16", or "T4" if no other name begins so), or the path of a file. Errors: neither of the two;
-// the message lists the presets.
+// `name`: a preset ("T4-16", or "T4" if no other name begins so), the path of a file, or several cards of a preset in
+// one host ("4xRTX4090"). Errors: none of these; the message lists the presets.
 Result<std::string> ReadCluster(Env& env, const std::string& name);  // its text
 Result<Cluster> OpenCluster(Env& env, const std::string& name);
 

@@ -60,7 +60,34 @@ TEST(Cluster, ACardIsFoundWithoutItsMemory) {
     ASSERT_TRUE(cluster.ok()) << cluster.status().message();
     EXPECT_TRUE(cluster->name.starts_with(std::string(name) + "-")) << cluster->name;
   }
-  for (const char* name : {"", "T", "RTX"}) EXPECT_FALSE(OpenCluster(PosixEnv(), name).ok()) << name;
+  EXPECT_EQ(OpenCluster(PosixEnv(), "4090")->name, "RTX4090-24");
+  EXPECT_EQ(OpenCluster(PosixEnv(), "2x4090")->name, "2xRTX4090-24, link assumed");
+  for (const char* name : {"", "T", "RTX", "40"}) EXPECT_FALSE(OpenCluster(PosixEnv(), name).ok()) << name;
+}
+
+TEST(Cluster, ANumberOfCardsIsAHostWithSoMany) {
+  const auto host = [](const char* name) {
+    Result<Cluster> cluster = OpenCluster(PosixEnv(), name);
+    EXPECT_TRUE(cluster.ok()) << cluster.status().message();
+    return std::move(*cluster);
+  };
+  const Cluster four = host("4xRTX4090"), one = host("RTX4090"), eight = host("8xH100"), two = host("2xH100");
+  EXPECT_EQ(four.devices(), 4);
+  EXPECT_EQ(four.name, "4xRTX4090-24, link assumed");
+  EXPECT_EQ(four.MemoryOf(1), one.MemoryOf(1));
+  EXPECT_EQ(four.host_memory, one.host_memory) << "the host is that of the preset";
+  EXPECT_DOUBLE_EQ(four.ShareOf(1).link.bytes_per_second, 7.5e9) << "60 GB/s of memory, written and read by four";
+  EXPECT_EQ(two.devices(), 2);
+  EXPECT_EQ(two.name, "2xH100");
+  EXPECT_DOUBLE_EQ(two.ShareOf(1).link.bytes_per_second, eight.ShareOf(1).link.bytes_per_second) << "NVLink";
+  EXPECT_EQ(host("4xH200").ShareOf(1).link.bytes_per_second, host("8xH200").ShareOf(1).link.bytes_per_second);
+  EXPECT_EQ(host("2xA100").name, "2xA100-80, link assumed");
+  EXPECT_EQ(host("1xL40S").devices(), 1);
+  for (const char* name : {"0xH100", "65xH100", "8xH1000", "x", "2x", "-2xH100", "99999999999xT4"}) {
+    EXPECT_NE(OpenCluster(PosixEnv(), name).status().message().find("several of a card, as in 4xRTX4090"),
+              std::string::npos)
+        << name;
+  }
 }
 
 TEST(Cluster, ADeviceMayBeTooOldForOurKernels) {

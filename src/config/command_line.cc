@@ -248,6 +248,13 @@ Status ReadOptions(Env& env, const CommandLine& command_line, const OptionSet& o
     if (const size_t equals = path.find('='); equals != path.npos && options.Find(path.substr(0, equals))) {
       return InvalidArgument(fmt::format("{}: '{}' needs two dashes: --{}", kWhere, path, path));
     }
+    for (const std::string& word : command_line.positional) {
+      if (word.find('=') == word.npos || env.IsFile(word)) continue;
+      return InvalidArgument(
+          fmt::format("{}: '{}' belongs to no option: several values of one are joined by commas, as in --columns "
+                      "prompt=question,completion=answer",
+                      kWhere, word));
+    }
     if (command_line.positional.size() > 1) {
       return InvalidArgument(
           fmt::format("{}: unexpected argument '{}': at most one YAML file, and options begin with two dashes", kWhere,

@@ -192,7 +192,7 @@ TEST(ImportData, NewTokensAreAddedAndTheirRowsTrained) {
   const std::string plain = with("tokens: [<|im_start|>, <|im_end|>]\n");
   EXPECT_TRUE(Has(plain, R"(add_tokens: "[{\"content\":\"<|im_start|>\",\"special\":false,\"normalized\":false}]")"))
       << plain;
-  EXPECT_TRUE(Has(plain, "'<|im_start|>' is new: their rows begin as the mean of all")) << plain;
+  EXPECT_TRUE(Has(plain, "'<|im_start|>' is new: rows of new tokens begin as the mean of all")) << plain;
   const std::string special =
       with("special_tokens: {eos_token: <|im_end|>, additional_special_tokens: [<a>, <b>]}\ntokens: [<c>]\n");
   EXPECT_TRUE(Has(special, R"(add_tokens: "[\"<a>\",\"<b>\",{\"content\":\"<c>\")")) << special;

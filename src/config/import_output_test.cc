@@ -82,7 +82,7 @@ TEST(ImportOutput, ReasonsAreThoseOfTheSetting) {
   EXPECT_TRUE(Has(said(kTrl, "run_name", "hello"), "a run has the name of its output_dir"));
   EXPECT_TRUE(Has(said(kLlamaFactory, "compute_accuracy", "true"), "token_accuracy: true  # compute_accuracy"));
   EXPECT_TRUE(Has(said(kTrl, "optim", "rmsprop"), "adamw counts in its place"));
-  EXPECT_TRUE(Has(said(kLlamaFactory, "new_special_tokens", "<a>"), "their rows begin as the mean of all"));
+  EXPECT_TRUE(Has(said(kLlamaFactory, "new_special_tokens", "<a>"), "rows of new tokens begin as the mean of all"));
   EXPECT_TRUE(Has(said(kLlamaFactory, "use_muon", "true"), "matrices outside of blocks are AdamW's here"));
   const std::string muon = kLlamaFactory.With("use_muon", "true", env);
   EXPECT_TRUE(Has(muon, "optimizer: muon") && Has(muon, "muon_match_rms_adamw: true")) << muon;

@@ -68,10 +68,7 @@ void TakePadding(Translation& run, const ForeignSetting& setting, const ForeignN
   const bool packed = packing == nullptr ? FillsRows(run) : packing->value == true;
   if (packed) return run.Needless(setting, "packed rows are always max_seq_len long");
   if (setting.name == "pad_to_sequence_len" && setting.value == true) {
-    return run.Changed(
-        setting,
-        "rows are padded to the shortest of a few lengths that holds those of a micro-batch, which trains "
-        "the same: padding is never read");
+    return run.Set("pad_to_max_seq_len", "true", setting);
   }
   run.Needless(setting, foreign.note);
 }
@@ -105,9 +102,11 @@ void TranslatePacking(Translation& run) {
     }
     return;
   }
-  const char* const what =
-      "each document has a row of its own, padded to the shortest of a few lengths that holds those of a micro-batch. "
-      "packing: true puts several into a row, isolated from each other: faster, with fewer steps";
+  const std::string what = fmt::format(
+      "each document has a row of its own, padded to {}. packing: true puts several into a row, isolated from each "
+      "other: faster, with fewer steps",
+      run.IsTrue("pad_to_sequence_len") ? "max_seq_len; without pad_to_max_seq_len to the shortest of some lengths"
+                                        : "the shortest of a few lengths that holds those of a micro-batch");
   if (given == nullptr) {
     run.SetDefault("packing", "false");
     run.result.changed.push_back(fmt::format("packing is not given, and {} does not pack by default: {}", tool, what));

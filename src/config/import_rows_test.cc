@@ -47,11 +47,13 @@ TEST(ImportRows, WhatIsSaidOfPaddingIsTrueOfTheRun) {
   const std::string packed = kAxolotl.With("sample_packing: true\npad_to_sequence_len", "true", env);
   EXPECT_TRUE(Has(packed, "pad_to_sequence_len: true: " + whole)) << packed;
   EXPECT_FALSE(Has(packed, few)) << packed;
-  for (const char* pad : {"true", "false"}) {
-    const std::string unpacked = kAxolotl.With("sample_packing: false\npad_to_sequence_len", pad, env);
-    EXPECT_FALSE(Has(unpacked, "always max_seq_len")) << unpacked;
-    EXPECT_TRUE(Has(unpacked, fmt::format("pad_to_sequence_len: {}: rows are padded to {}", pad, few))) << unpacked;
-  }
+  const auto unpacked = [&](const char* pad) {
+    return kAxolotl.With("sample_packing: false\npad_to_sequence_len", pad, env);
+  };
+  EXPECT_TRUE(Has(unpacked("true"), "\npad_to_max_seq_len: true  # pad_to_sequence_len\n")) << unpacked("true");
+  EXPECT_FALSE(Has(unpacked("true"), few)) << unpacked("true");
+  EXPECT_TRUE(Has(unpacked("false"), "pad_to_sequence_len: false: rows are padded to " + few)) << unpacked("false");
+  EXPECT_FALSE(Has(unpacked("false"), "pad_to_max_seq_len")) << unpacked("false");
 }
 
 TEST(ImportRows, LongRowsBecomeWhatTheToolMakesOfThem) {

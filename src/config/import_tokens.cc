@@ -48,8 +48,8 @@ void AddTokens(Translation& run, const std::vector<std::string>& tokens, bool sp
 }
 
 constexpr char kHowTheyAreTrained[] =
-    "their rows begin as the mean of all and are trained beside an adapter alone; with train_modules tables are "
-    "trained whole";
+    "rows of new tokens begin as the mean of all and are trained beside an adapter alone; with train_modules tables "
+    "are trained whole";
 
 }  // namespace
 

@@ -306,6 +306,8 @@ TEST(RunOptions, CommandLineMistakesNameTheRemedy) {
   CommandLine line;
   line.positional = {"seed=3"};
   EXPECT_HAS(ReadOptions(PosixEnv(), line, options).message(), "--seed=3");
+  line.positional = {"completion=answer"};
+  EXPECT_HAS(ReadOptions(PosixEnv(), line, options).message(), "'completion=answer' belongs to no option");
   line.positional = {"a.yaml", "b.yaml"};
   EXPECT_HAS(ReadOptions(PosixEnv(), line, options).message(), "unexpected argument 'b.yaml'");
 }

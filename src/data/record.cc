@@ -305,10 +305,12 @@ Result<RecordFormat> DetectFormat(const OrderedJson& row, const std::string& whe
     if (!std::all_of(fields.begin(), fields.end(), stated)) continue;
     return NoFieldOfRow(row, *std::find_if_not(fields.begin(), fields.end(), has), where);
   }
-  return Corrupt(
-      fmt::format("{}: unknown format. The row has {}; Temper reads prompt + completion, question + answer, "
-                  "instruction [+ input] + output, messages, conversations, text, or input_ids [+ labels]",
-                  where, KeysOf(row)));
+  return Corrupt(fmt::format(
+      "{}: unknown format. The row has {}; Temper reads prompt + completion, question + answer, "
+      "instruction [+ input] + output, messages, conversations, text, or input_ids [+ labels]. Name columns of "
+      "other names (--columns prompt=QUESTION,completion=ANSWER), or write a row's text with a template "
+      "(--row_template FILE)",
+      where, KeysOf(row)));
 }
 
 Status NoPair(const OrderedJson& row, const std::string& where) {

@@ -60,7 +60,10 @@ const Effort kQuick = {.compute = {0.004},
                        .ops = {Op::kLinear, Op::kAttention, Op::kAdd, Op::kAdamw},
                        .largest = {1.2e9}};
 
-DeviceRates MeasureRates(int ranks, int threads, const std::vector<DType>& dtypes, const Effort& effort) {
+// `late`: asked between measurements; true ends them, and the rates then lack the rest.
+DeviceRates MeasureRates(
+    int ranks, int threads, const std::vector<DType>& dtypes, const Effort& effort,
+    const std::function<bool()>& late = [] { return false; }) {
   DeviceRates rates;
   const KernelTimer timer(ranks, threads);
   for (const DType dtype : dtypes) {
@@ -68,6 +71,7 @@ DeviceRates MeasureRates(int ranks, int threads, const std::vector<DType>& dtype
       const auto& ops = effort.ops;
       if (!ops.empty() && std::find(ops.begin(), ops.end(), wanted.op) == ops.end()) continue;
       if (!ops.empty() && wanted.computes && dtype != dtypes.back()) continue;  // a run computes in the last one
+      if (late()) return rates;
       std::vector<TimedSample> samples;
       bool all = true;
       for (const TimedCase& c : wanted.cases) {
@@ -226,7 +230,7 @@ std::string MachineName(int threads) {
 }  // namespace
 
 Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
-                                     const std::function<void(const std::string&)>& progress) {
+                                     const std::function<void(const std::string&)>& progress, Seconds most) {
   const int cores = AvailableProcessors();
   Cluster cluster{.name = "this",
                   .device = MachineName(cores),
@@ -236,6 +240,10 @@ Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
                   .host_memory = FindAvailableMemory().bytes,
                   .shared = true};
   const OtherLoad load(env);
+  // Where a quota gives the process the time of fewer processors than it watches, load on the others is not its own.
+  const bool all_ours = ProcessorsAtStart().limit.empty();
+  const auto begin = Clock::now();
+  const auto late = [&] { return Elapsed(begin) > most.v; };
   std::vector<double> peaks;  // of all cores, from time to time
   const auto look = [&] { peaks.push_back(MeasureGemmPeak(DType::kBF16, cores, DetectIsa(), kPeakSeconds)); };
   look();
@@ -243,7 +251,14 @@ Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
     const int threads = cores / ranks;
     progress(fmt::format("{} of {}", Counted(ranks, "rank"), Counted(threads, "thread")));
     Cluster::Share& share = cluster.shares[ranks];
-    share.rates = MeasureRates(ranks, threads, {DType::kF32, DType::kBF16}, kCalibration);
+    share.rates = MeasureRates(ranks, threads, {DType::kF32, DType::kBF16}, kCalibration, late);
+    if (late()) {
+      const std::string load_text = DescribeOtherLoad(all_ours ? load.SinceStart() : std::nullopt, cores, peaks);
+      return InUse(fmt::format(
+          "this machine was not measured within {}, and {} were expected{}: nothing is saved. Run `temper doctor "
+          "--calibrate` when it is idle; a plan without --cluster this needs no measurements",
+          ToString(most), ToString(CalibrationTakes()), load_text.empty() ? "" : "; " + load_text));
+    }
     share.f32_peak = MeasureGemmPeak(DType::kF32, threads, DetectIsa(), kPeakSeconds);
     share.bf16_peak = MeasureGemmPeak(DType::kBF16, threads, DetectIsa(), kPeakSeconds);
     if (ranks > 1) share.link = MeasureLink(ranks, threads);
@@ -254,8 +269,6 @@ Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
   TEMPER_RETURN_IF_ERROR(env.CreateFolders(folder));
   TEMPER_RETURN_IF_ERROR(MeasureDisk(env, folder, cores, kCalibration, &cluster));
   look();
-  // Where a quota gives the process the time of fewer processors than it watches, load on the others is not its own.
-  const bool all_ours = ProcessorsAtStart().limit.empty();
   cluster.other_load = DescribeOtherLoad(all_ours ? load.SinceStart() : std::nullopt, cores, peaks);
   return cluster;
 }
@@ -386,6 +399,9 @@ Seconds CalibrationTakes() {
 
 namespace {
 
+// Beside four programs as busy as this one it takes five times as long.
+constexpr double kMostTimes = 5;
+
 // A machine is measured for a minute: only if the result can be kept.
 Status CheckPlace(Env& env, const std::string& path) {
   const std::string probe = path + ".probe";
@@ -403,9 +419,10 @@ Status CheckPlace(Env& env, const std::string& path) {
 Result<Cluster> CalibrateAndSave(Env& env) {
   TEMPER_ASSIGN_OR_RETURN(const std::string path, CalibrationPath());
   TEMPER_RETURN_IF_ERROR(CheckPlace(env, path));
-  TEMPER_ASSIGN_OR_RETURN(Cluster cluster, CalibrateThisMachine(env, FolderOf(path), [](const std::string& what) {
-                            LogInfo("measuring   " + what);
-                          }));
+  TEMPER_ASSIGN_OR_RETURN(Cluster cluster,
+                          CalibrateThisMachine(
+                              env, FolderOf(path), [](const std::string& what) { LogInfo("measuring   " + what); },
+                              Seconds{CalibrationTakes().v * kMostTimes}));
   if (!cluster.other_load.empty()) {
     LogWarning(
         fmt::format("while the machine was measured, {}: what is planned by this may be too slow; measure again "

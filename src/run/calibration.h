@@ -14,9 +14,9 @@ namespace temper {
 
 // `folder`: on the disk to be measured; files written there are removed. `progress` is called with the next
 // measurement. Takes CalibrationTakes() on all cores. Other work on the machine makes the results slower;
-// Cluster::other_load then names it.
+// Cluster::other_load then names it. Error: that takes more than `most` seconds.
 Result<Cluster> CalibrateThisMachine(Env& env, const std::string& folder,
-                                     const std::function<void(const std::string&)>& progress);
+                                     const std::function<void(const std::string&)>& progress, Seconds most);
 
 // About how long that takes on an idle machine.
 Seconds CalibrationTakes();

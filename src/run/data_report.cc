@@ -18,10 +18,12 @@ void DescribeTemplate(const ChatTemplate& chat_template, const Tokenizer& tokeni
   const std::vector<std::string> missing = MarkersWithoutToken(chat_template, tokenizer);
   if (missing.empty()) return;
   const auto end = TurnEndToken(chat_template, tokenizer);
-  LogWarning(fmt::format(
-      "{}: the tokenizer has no token {}, and reads {} as text{}", chat_template.where(), fmt::join(missing, ", "),
-      missing.size() == 1 ? "it" : "them",
-      end ? "" : ", also where a turn ends; alpaca and zephyr end turns with the tokenizer's own end token"));
+  LogWarning(fmt::format("{}: the tokenizer has no token {}, and reads {} as text{}", chat_template.where(),
+                         fmt::join(missing, ", "), missing.size() == 1 ? "it" : "them",
+                         end ? ""
+                             : ", also where a turn ends; alpaca and zephyr end turns with the tokenizer's own end "
+                               "token, or add_tokens gives "
+                               "the model these"));
 }
 
 namespace {
@@ -173,8 +175,8 @@ void DescribeData(const Dataset& dataset, const DataSources& sources, int64_t ma
                            percent(s.bad_rows, s.rows), s.problems.empty() ? "" : s.problems.front()));
   const std::string remedy =
       max_seq_len < positions
-          ? fmt::format("raise --max_seq_len (the model has {} positions), or split them", positions)
-          : fmt::format("split them: the model has {} positions", positions);
+          ? fmt::format("raise --max_seq_len (the model has {} positions), or make these rows shorter", positions)
+          : fmt::format("make these rows shorter: the model has {} positions", positions);
   if (s.cut_rows > 0) {
     LogWarning(fmt::format("cut: {} ({:.2f} %) longer than max_seq_len, {} lost; {}", Counted(s.cut_rows, "row"),
                            percent(s.cut_rows, s.rows), Counted(s.cut_tokens, "token"), remedy));

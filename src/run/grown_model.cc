@@ -74,9 +74,11 @@ Result<GrownModel> GrowModel(Env& env, const GrownModelRequest& request) {
                           ExportModel(env, spec, exporting.Callback(), verifying.Callback()));
   TEMPER_RETURN_IF_ERROR(CheckNewWords(env, grown.folder, tokens));
   TEMPER_RETURN_IF_ERROR(beside.Finish());
-  LogInfo(fmt::format("new tokens  {}, {} to {}{}; {} is the model with their rows, {}", tokens.size(),
-                      tokens.front().id, tokens.back().id, spec.words > 0 ? "" : ", for which the tables had free rows",
-                      grown.folder, ToString(report.bytes)));
+  const std::string ids = tokens.size() == 1 ? fmt::format("number {}", tokens[0].id)
+                                             : fmt::format("numbers {} to {}", tokens.front().id, tokens.back().id);
+  LogInfo(fmt::format("new tokens  {}, {}{}; {} is the model with their rows, {}", tokens.size(), ids,
+                      spec.words > 0 ? "" : ", for which the tables had free rows", grown.folder,
+                      ToString(report.bytes)));
   return grown;
 }
 

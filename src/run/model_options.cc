@@ -1,6 +1,10 @@
 #include "run/model_options.h"
 
+#include <fmt/core.h>
+
+#include "base/log.h"
 #include "base/team.h"
+#include "checkpoint/training_state.h"
 #include "config/run_options.h"
 #include "program/program.h"
 
@@ -11,6 +15,21 @@ namespace {
 bool IsOfInference(const std::string& name) {
   return name == "memory.device" || name == "memory.host" || name == "memory.disk" || name == "memory.tiers" ||
          name == "memory.weights";
+}
+
+// Says where an adapter was trained on a base in another format than the one that it is used on now.
+void CompareBase(const std::string& adapter, BaseType now) {
+  const std::string path = JoinPath(adapter, kRunConfigFile);
+  if (adapter.empty() || !PosixEnv().IsFile(path)) return;
+  const Result<std::string> text = ReadTextFile(PosixEnv(), path);
+  if (!text.ok()) return;
+  const Result<RunConfig> trained = ParseRunConfig(*text, path);
+  if (!trained.ok() || trained->model.base_dtype == BaseType::kAuto || trained->model.base_dtype == now) return;
+  const std::string_view then = ToString(*FormatOf(trained->model.base_dtype));
+  LogInfo(fmt::format(
+      "base        {}; {} was trained on a base in {}: --base_dtype {} has it so",
+      now == BaseType::kAuto ? std::string("not quantised") : fmt::format("in {}", ToString(*FormatOf(now))), adapter,
+      then, then));
 }
 
 }  // namespace
@@ -65,6 +84,7 @@ Status ModelOptions::ResolveBase(const OpenedModel& model) {
   TEMPER_ASSIGN_OR_RETURN(base_dtype, BaseTypeOf(base_dtype, model.model().facts().modules_format));
   const ModelFacts& facts = model.model().facts();
   const bool quantised = facts.modules_format || (facts.experts_format && facts.experts_format->quantised());
+  CompareBase(model.source().adapter_folder, base_dtype);
   if (dtype == ComputeType::kAuto && quantised) dtype = ComputeType::kBf16;
   TEMPER_RETURN_IF_ERROR(CheckKeptType("base_dtype", base_dtype, dtype));
   return CheckKeptType("embedding_dtype", embedding_dtype, dtype);

@@ -204,7 +204,16 @@ Status OutputFolder::FindCheckpoint() {
   if (const std::string inside = JoinPath(path_, *resume_from_); !env_->IsFolder(*resume_from_)) {
     if (env_->IsFolder(inside)) resume_from_ = inside;
   }
-  if (!checkpoints.empty() && env_->IsFolder(*resume_from_) && !Same(FolderOf(*resume_from_), path_)) {
+  if (!env_->IsFolder(*resume_from_)) {
+    std::string there;
+    for (const CheckpointEntry& entry : checkpoints) {
+      if (!there.empty()) there += ", ";
+      there += BaseName(entry.path);
+    }
+    return NotFound(fmt::format("--resume={}: there is no such folder, and {} has {}", *output_.resume, path_,
+                                there.empty() ? "no checkpoint" : there));
+  }
+  if (!checkpoints.empty() && !Same(FolderOf(*resume_from_), path_)) {
     return InvalidArgument(
         fmt::format("--resume={} is from another output folder, but {} has its own checkpoints: choose an empty "
                     "--output_dir, or continue from these with --resume alone",

@@ -92,7 +92,9 @@ Result<LoopEnd> TrainingLoop::Run() {
 
 Result<StepReport> TrainingLoop::Step(const Executor::BeforeUpdate& before_update) {
   const double begin = Now();
-  TEMPER_ASSIGN_OR_RETURN(const StepReport report, p_.trainer.Step(before_update));
+  const Result<StepReport> stepped = p_.trainer.Step(before_update);
+  if (!stepped.ok()) return WithLossBefore(stepped.status());
+  const StepReport& report = *stepped;
   const double seconds = Now() - begin;
   time_left_.Stepped(Seconds{seconds}, Seconds{std::exchange(waited_, 0)});
   progress_.step = report.step;
@@ -119,6 +121,17 @@ Result<StepReport> TrainingLoop::Step(const Executor::BeforeUpdate& before_updat
   return report;
 }
 
+Status TrainingLoop::WithLossBefore(const Status& failed) const {
+  const std::vector<double>& start = progress_.divergence.start;
+  if (failed.code() != StatusCode::kNumerical || start.empty() || !shown_ || !shown_->loss) return failed;
+  const double first = start.front(), last = *shown_->loss;
+  if (last <= 1.1 * first) return failed;
+  return Status(failed.code(), fmt::format("{}. The loss had risen before, from {:.4g} to {:.4g}: most likely "
+                                           "learning_rate (now {}) is too high, or the warmup too short; checkpoints "
+                                           "from after that are finite, but worse than the start",
+                                           failed.message(), first, last, *p_.config.optimizer.learning_rate));
+}
+
 Status TrainingLoop::Log(const StepReport& report, bool due) {
   const double per_second = window_seconds_ > 0 ? static_cast<double>(window_tokens_) / window_seconds_ : 0;
   std::optional<double> mfu;
@@ -130,18 +143,18 @@ Status TrainingLoop::Log(const StepReport& report, bool due) {
   const std::span<const ReportSpec> specs = p_.trainer.reported();
   std::vector<NamedNumber> reports;  // beside the loss
   for (size_t k = 1; k < specs.size(); ++k) reports.push_back({specs[k].name, progress_.unlogged_reports[k] / steps});
-  p_.display.Update({.step = report.step,
-                     .total_steps = p_.total_steps,
-                     .epoch = report.epoch,
-                     .loss = loss,
-                     .grad_norm = report.grad_norm,
-                     .learning_rate = report.learning_rate,
-                     .reports = reports,
-                     .tokens_per_second = per_second,
-                     .mfu = mfu,
-                     .memory = p_.device_peak,
-                     .eta = Remaining()},
-                    due);
+  shown_ = {.step = report.step,
+            .total_steps = p_.total_steps,
+            .epoch = report.epoch,
+            .loss = loss,
+            .grad_norm = report.grad_norm,
+            .learning_rate = report.learning_rate,
+            .reports = reports,
+            .tokens_per_second = per_second,
+            .mfu = mfu,
+            .memory = p_.device_peak,
+            .eta = Remaining()};
+  p_.display.Update(*shown_, due);
   if (!due) return OkStatus();
   std::vector<RankRow> ranks;
   if (p_.utilisation) {
@@ -242,6 +255,7 @@ Status TrainingLoop::Evaluate() {
                           .eval_seconds = report.time.v};
   if (p_.metrics) TEMPER_RETURN_IF_ERROR(p_.metrics->Write(row));
   if (p_.events) p_.events->Evaluated(row);
+  if (shown_) p_.display.Update(*shown_, /*logged=*/false);  // the bar is the training's again
   return OkStatus();
 }
 

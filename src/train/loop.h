@@ -101,6 +101,8 @@ class TrainingLoop {
   // `due`: with a row in metrics.jsonl.
   Status Log(const StepReport& report, bool due);
   void WarnOfDivergence() const;
+  // Of a step whose numbers are not finite: with what the loss did before, where that says the cause.
+  Status WithLossBefore(const Status& failed) const;
   Status Evaluate();
   Result<EvaluationReport> RunEvaluator();
   Status Save();
@@ -124,7 +126,8 @@ class TrainingLoop {
   double window_seconds_ = 0, window_flops_ = 0;
   int64_t window_tokens_ = 0;
   TimeLeft time_left_;
-  double waited_ = 0;  // in this step, for a save
+  std::optional<ProgressState> shown_;  // of the last step
+  double waited_ = 0;                   // in this step, for a save
 };
 
 }  // namespace temper

@@ -108,7 +108,7 @@ TEST_F(OtherBase, NewTokensGetRowsThatAreTrained) {
                                "--learning_rate", "1e-2", "--max_seq_len", "48"});
   const Ended ended = Temper(run);
   ASSERT_EQ(ended.code, 0) << ended.err;
-  EXPECT_NE(ended.err.find("new tokens  2, 2048 to 2049"), std::string::npos) << ended.err;
+  EXPECT_NE(ended.err.find("new tokens  2, numbers 2048 to 2049"), std::string::npos) << ended.err;
   const Json base = Json::parse(Slurp("out-base/config.json"));
   EXPECT_EQ(base["vocab_size"], 2050);
   const Json config = Json::parse(Slurp("out/adapter_config.json"));
