@@ -96,6 +96,7 @@ Result<PublishedQuantisation> ReadAwq(const ConfigReader& config) {
                           config.Group(config.Of(config.Of("group_size").is_null() ? "q_group_size" : "group_size")));
   published.format = Int4Groups(group);
   TEMPER_ASSIGN_OR_RETURN(published.left, config.Names("modules_to_not_convert"));
+  for (std::string& name : published.left) name = "re:.*\\Q" + name + "\\E";  // anywhere in a module's name
   return published;
 }
 
