@@ -214,7 +214,14 @@ Status CheckBestMetric(const OpenedModel& model, const RunConfig& config) {
 Status CheckTrainsFiles(const OpenedModel& model, const RunConfig& config) {
   const auto& experts = model.model().facts().experts_format;
   const bool of_experts = experts && experts->quantised() && !model.model().facts().modules_format;
-  if (config.model.method != TrainMethod::kFull || !of_experts || model.folder().empty()) return OkStatus();
+  if (config.model.method != TrainMethod::kFull || model.folder().empty()) return OkStatus();
+  if (model.model().facts().dequantised_as_read) {
+    return InvalidArgument(
+        fmt::format("{}: weights are quantised, which method: full cannot train: set method: lora, or dequantise them "
+                    "first: temper export {} --dtype bf16 --output_dir FOLDER",
+                    JoinPath(model.folder(), kModelConfigFile), config.model.model));
+  }
+  if (!of_experts) return OkStatus();
   return InvalidArgument(
       fmt::format("{}: experts are stored as {}, which method: full cannot train: set method: "
                   "lora, or dequantise them first: temper export {} --dtype bf16 --output_dir FOLDER",

@@ -118,7 +118,8 @@ class Exporter {
     report_.merged = weights().merged();
     for (const Tensor& t : weights().tensors()) {
       if (t.from.quantised == nullptr) continue;
-      const bool stays = RuleOf(t.from.quantised->format()).stored->stays_in_exports;
+      const StoredFormat* const stored = RuleOf(t.from.quantised->format()).stored;
+      const bool stays = stored != nullptr && stored->stays_in_exports;
       const bool changes = dtype_ || t.changed() || models_->several();
       bool& kept = keeps_format_.emplace(ModuleOf(t.name), stays).first->second;
       kept = kept && !changes;
@@ -286,7 +287,9 @@ class Exporter {
     if (const auto it = quantisation.find("ignored_layers"); it != quantisation.end() && it->is_array()) return *it;
     const auto& tensors = weights().tensors();
     const bool of_linear = std::any_of(tensors.begin(), tensors.end(), [](const Tensor& t) {
-      return t.from.quantised != nullptr && !RuleOf(t.from.quantised->format()).stored->of_experts;
+      if (t.from.quantised == nullptr) return false;
+      const StoredFormat* const stored = RuleOf(t.from.quantised->format()).stored;
+      return stored == nullptr || !stored->of_experts;
     });
     return of_linear ? OrderedJson::array({spec_.head}) : OrderedJson::array();
   }
@@ -306,7 +309,8 @@ class Exporter {
       OrderedJson& quantisation = config_["quantization_config"];
       for (const auto& [module, kept] : keeps_format_) {
         if (kept) continue;
-        OrderedJson& others = quantisation["modules_to_not_convert"];
+        const bool compressed = quantisation.value("quant_method", "") == "compressed-tensors";
+        OrderedJson& others = quantisation[compressed ? "ignore" : "modules_to_not_convert"];
         if (!others.is_array()) others = OthersOf(quantisation);
         others.push_back(module);
         changed = true;

@@ -9,6 +9,7 @@
 #include "base/for_each.h"
 #include "checkpoint/checkpoint_folder.h"
 #include "checkpoint/merged_weights.h"
+#include "format/gguf/block_tensor.h"
 #include "format/quoted.h"
 #include "format/safetensors.h"
 #include "format/transpose.h"
@@ -25,6 +26,7 @@ struct Segment {
   std::shared_ptr<const MergedWeights::Reader> reader;
   int64_t rows = 0, first = 0;                       // first: its row in the file; of a transposed one its column
   std::shared_ptr<const std::vector<float>> turned;  // all rows of a matrix that the file has transposed
+  const BlockTensor* blocks = nullptr;               // what the base's file has of it, where nothing changes it
 };
 
 // Reads the rows of one tensor as the GGUF file has them, in f32. Const methods may be called from any thread at once.
@@ -38,6 +40,13 @@ class RowReader {
   // All dims but the last; those of a vector are its elements.
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
+  // Whether the base's file has the very blocks of this type.
+  bool IsStoredAs(const BlockFormat& format) const {
+    return !segments_.empty() && tensor_.added == 0 &&
+           std::all_of(segments_.begin(), segments_.end(), [&](const Segment& segment) {
+             return segment.blocks != nullptr && segment.blocks->blocks().id == format.id;
+           });
+  }
   // Pieces begin at multiples of this.
   int64_t row_step() const { return std::max<int64_t>(1, tensor_.order.head); }
 
@@ -47,10 +56,20 @@ class RowReader {
     } else {
       TEMPER_RETURN_IF_ERROR(ReadStored(first, rows, out, staging));
     }
-    Reorder(rows, out);
+    Reorder(rows, std::as_writable_bytes(out));
     if (tensor_.added != 0) {
       for (float& x : out) x += tensor_.added;
     }
+    return OkStatus();
+  }
+  // Likewise the blocks. REQUIRES: IsStoredAs.
+  Status ReadBlocks(int64_t first, int64_t rows, std::span<std::byte> out) const {
+    const int64_t bytes = std::ssize(out) / rows;
+    TEMPER_RETURN_IF_ERROR(ForSegments(first, rows, [&](const Segment& segment, int64_t row, int64_t n, int64_t to) {
+      return segment.blocks->ReadBlocks(row, n,
+                                        out.subspan(static_cast<size_t>(to * bytes), static_cast<size_t>(n * bytes)));
+    }));
+    Reorder(rows, out);
     return OkStatus();
   }
 
@@ -71,6 +90,9 @@ class RowReader {
       TEMPER_CHECK(found != nullptr) << tensor_.name << ": no tensor " << file.name;
       TEMPER_ASSIGN_OR_RETURN(MergedWeights::Reader reader, weights.OpenReader(*found));
       of_tensor[i].reader = std::make_shared<const MergedWeights::Reader>(std::move(reader));
+      if (found->from.quantised != nullptr && !found->changed()) {
+        of_tensor[i].blocks = dynamic_cast<const BlockTensor*>(found->from.quantised);
+      }
       if (source.transposed()) TEMPER_RETURN_IF_ERROR(Turn(file.shape, &of_tensor[i]));
     }
     for (const WeightSource::Box& box : source.boxes()) {
@@ -96,36 +118,39 @@ class RowReader {
     return OkStatus();
   }
 
-  Status ReadStored(int64_t first, int64_t rows, std::span<float> out, std::span<std::byte> staging) const {
+  // Calls read(segment, its row in the file, rows, where they go) for rows [first, first + rows).
+  template <class ReadSegment>
+  Status ForSegments(int64_t first, int64_t rows, const ReadSegment& read) const {
     int64_t begin = 0;  // of the segment, in rows of the tensor
     for (const Segment& segment : segments_) {
       const int64_t low = std::max(first, begin), high = std::min(first + rows, begin + segment.rows);
-      if (low < high) {
-        const std::span<float> part =
-            out.subspan(static_cast<size_t>((low - first) * columns_), static_cast<size_t>((high - low) * columns_));
-        const int64_t in_file = segment.first + low - begin;
-        if (segment.turned) {
-          std::copy_n(segment.turned->begin() + in_file * columns_, part.size(), part.begin());
-        } else {
-          TEMPER_RETURN_IF_ERROR(segment.reader->Read(in_file, high - low, part, staging));
-        }
-      }
+      if (low < high) TEMPER_RETURN_IF_ERROR(read(segment, segment.first + low - begin, high - low, low - first));
       begin += segment.rows;
     }
     return OkStatus();
   }
 
+  Status ReadStored(int64_t first, int64_t rows, std::span<float> out, std::span<std::byte> staging) const {
+    return ForSegments(first, rows, [&](const Segment& segment, int64_t row, int64_t n, int64_t to) -> Status {
+      const auto part = out.subspan(static_cast<size_t>(to * columns_), static_cast<size_t>(n * columns_));
+      if (!segment.turned) return segment.reader->Read(row, n, part, staging);
+      std::copy_n(segment.turned->begin() + row * columns_, part.size(), part.begin());
+      return OkStatus();
+    });
+  }
+
   // Rows i and i + rotary / 2 of each head become neighbours. REQUIRES: whole heads.
-  void Reorder(int64_t rows, std::span<float> out) const {
+  void Reorder(int64_t rows, std::span<std::byte> out) const {
     const auto [head, rotary] = tensor_.order;
-    if (head == 0) return;
-    std::vector<float> halves(static_cast<size_t>(rotary * columns_));
+    if (head == 0 || rows == 0) return;
+    const int64_t bytes = std::ssize(out) / rows;
+    std::vector<std::byte> halves(static_cast<size_t>(rotary * bytes));
     for (int64_t row = 0; row < rows; row += head) {
-      float* const turned = out.data() + row * columns_;
+      std::byte* const turned = out.data() + row * bytes;
       std::copy_n(turned, halves.size(), halves.data());
       for (int64_t i = 0; i < rotary; ++i) {
         const int64_t from = i / 2 + (i % 2) * (rotary / 2);
-        std::copy_n(halves.data() + from * columns_, columns_, turned + i * columns_);
+        std::copy_n(halves.data() + from * bytes, bytes, turned + i * bytes);
       }
     }
   }
@@ -161,6 +186,10 @@ class GgufExporter {
     report_.files = {spec_.file};
     report_.bytes = writer.file_size();
     report_.tensors = std::ssize(declared_);
+    if (kept_ > 0) {
+      report_.notices.push_back(
+          fmt::format("{} tensors have the blocks of the base's file, which nothing changes", kept_));
+    }
     return std::move(report_);
   }
 
@@ -273,11 +302,18 @@ class GgufExporter {
     const int64_t per_piece = std::max<int64_t>(1, kPieceElements / std::max<int64_t>(1, step * columns)) * step;
     const int64_t pieces = (rows.rows() + per_piece - 1) / per_piece;
     pieces_.resize(static_cast<size_t>(spec_.threads));
+    const bool stored = rows.IsStoredAs(format);
+    kept_ += stored;
     for (int64_t first = 0; first < pieces; first += spec_.threads) {
       const int64_t now = std::min<int64_t>(spec_.threads, pieces - first);
       ForEach(now, spec_.threads, [&](int64_t i) {
         Piece& piece = pieces_[static_cast<size_t>(i)];
         const int64_t row = (first + i) * per_piece, count = std::min(per_piece, rows.rows() - row);
+        if (stored) {
+          piece.encoded.resize(static_cast<size_t>(format.BytesOf(count * columns).v));
+          piece.status = rows.ReadBlocks(row, count, piece.encoded);
+          return;
+        }
         piece.numbers.resize(static_cast<size_t>(count * columns));
         piece.encoded.resize(static_cast<size_t>(format.BytesOf(count * columns).v));
         piece.status = rows.Read(row, count, piece.numbers, piece.staging);
@@ -309,6 +345,7 @@ class GgufExporter {
   const TransferCallback &progress_, &verifying_;
   std::vector<GgufDeclaration> declared_;
   std::vector<Piece> pieces_;
+  int64_t kept_ = 0;  // tensors whose blocks are the base's
   ExportReport report_;
 };
 

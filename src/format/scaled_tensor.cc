@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "format/conversion.h"
+#include "format/numbers_of_rows.h"
 #include "format/quoted.h"
 
 namespace temper {
@@ -99,25 +100,8 @@ std::unique_ptr<QuantisedTensor::Rows> ScaledTensor::OpenRows() const {
 }
 
 Status ScaledTensor::ReadElementsAs(int64_t first, DType target, std::span<std::byte> out) const {
-  constexpr int64_t kAtOnce = 1 << 18;  // elements
-  const int64_t columns = whole_.dims[1], size = SizeOf(target), end = first + std::ssize(out) / size;
-  const int64_t row_bytes = format_.RowBytes(columns), most = std::max<int64_t>(1, kAtOnce / columns);
-  std::vector<std::byte> rows;
-  std::vector<bf16> numbers(static_cast<size_t>(columns));
   Reader reader(*this);
-  for (int64_t row = first / columns; row * columns < end; row += most) {
-    const int64_t n = std::min(most, Quotient(end, columns) - row);
-    rows.resize(static_cast<size_t>(n * row_bytes));
-    TEMPER_RETURN_IF_ERROR(reader.Read(row, n, 0, columns, rows.data()));
-    for (int64_t r = row; r < row + n; ++r) {
-      const int64_t from = std::max(first, r * columns), to = std::min(end, (r + 1) * columns);
-      const int64_t begin = from - r * columns;
-      RuleOf(format_).numbers(rows.data() + (r - row) * row_bytes, columns, begin, begin + to - from, numbers.data());
-      Convert(DType::kBF16, reinterpret_cast<const std::byte*>(numbers.data()), target,
-              out.data() + (from - first) * size, to - from);
-    }
-  }
-  return OkStatus();
+  return ReadNumbersAs(reader, format_, whole_.dims[1], first, target, out);
 }
 
 }  // namespace temper

@@ -26,9 +26,12 @@ std::map<std::string, ElementFormat> Changes(const BaseFormat& base, const std::
   for (const LinearModule& module : modules) {
     if (module.is_parameter && module.matrices == 0) continue;
     if (!module.is_head && IsLeft(module, module.matrices > 0 ? base.experts_left : base.modules_left)) continue;
-    const std::optional<ElementFormat>& format = module.matrices > 0 ? base.experts
-                                                 : module.is_head    ? base.embedding
-                                                                     : base.modules;
+    std::optional<ElementFormat> format = module.matrices > 0 ? base.experts
+                                          : module.is_head    ? base.embedding
+                                                              : base.modules;
+    if (const auto own = base.of_modules.find(NameInConfig(module)); own != base.of_modules.end() && !module.is_head) {
+      format = own->second;
+    }
     if (!format) continue;
     for (const std::string& name : module.weights) formats.emplace(name, *format);
   }
@@ -63,9 +66,12 @@ BaseFormat BaseFormatOf(const ModelFacts& facts, std::optional<ElementFormat> mo
                      .experts = ExpertsFormat(facts, modules, dtype),
                      .experts_left = {},
                      .dequantised_first = dequantised_first};
+  // What is asked for and what files have is the same: what they leave stays, too.
+  if (modules && modules == facts.modules_format) base.modules_left = facts.not_converted;
   if (base.experts == facts.experts_format) base.experts_left = facts.not_converted;
   if (!modules && facts.modules_format && facts.modules_format->compute() == dtype) {
-    base.modules = facts.modules_format;
+    base.of_modules = facts.module_formats;
+    if (base.of_modules.empty()) base.modules = facts.modules_format;
     base.modules_left = facts.not_converted;
   }
   return base;

@@ -6,6 +6,7 @@
 // an adapter (format/trained_copy.h).
 #pragma once
 
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@ struct BaseFormat {
   std::optional<ElementFormat> modules;    // of linear modules but the head; nullopt: as they are computed
   std::optional<ElementFormat> embedding;  // of the token embedding and the head
   std::optional<ElementFormat> experts;    // of the matrices of experts
+  std::map<std::string, ElementFormat> of_modules = {};  // of these modules (NameInConfig), in the place of the above
   // Modules that stay as computed (IsLeft in model/quantisation_config.h): linear ones, and those of experts.
   std::vector<std::string> modules_left = {}, experts_left = {};
   // For devices whose libraries multiply only the type that is computed in: products first write all of a weight's

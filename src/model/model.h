@@ -2,6 +2,7 @@
 // memory, and the weights that the pass declares. It knows nothing of meshes, memory tiers, backends or LoRA.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -41,6 +42,11 @@ struct ModelFacts {
   // What quantization_config says of linear modules in files, the head aside: a quantised format; of experts a
   // quantised format or, where it leaves them, that of numbers.
   std::optional<ElementFormat> modules_format, experts_format;
+  // By module (NameInConfig, quantisation_config.h), where files have them in several formats; others have none.
+  // modules_format is then the one that most have, and experts_format says nothing.
+  std::map<std::string, ElementFormat> module_formats = {};
+  // Files are quantised in a way that memory does not keep: their weights are read as the numbers that they stand for.
+  bool dequantised_as_read = false;
   std::vector<std::string> not_converted = {};  // modules that neither holds for (IsLeft, quantisation_config.h)
   // Notes for the user: settings of config.json that affect training, and whether they are applied.
   std::vector<std::string> training_notes;

@@ -2,6 +2,7 @@
 // of formats say (StoredFormat in tensor/format_rule.h).
 #pragma once
 
+#include <map>
 #include <span>
 #include <string>
 
@@ -25,6 +26,10 @@ void NoteQuantisedExperts(Json* config);
 Status CheckFormatIsRead(const Json& config, const ModelFacts& facts, const std::string& where);
 // Of a multimodal model: `text`, the configuration of its text model, says what `config` says, if that says anything.
 void TakeQuantisation(const Json& config, Json* text);
+
+// Adds a quantization_config that names the format of each of these modules of a GGUF file
+// (ModelFacts::module_formats); nothing where there are none.
+void AddFormats(const std::map<std::string, std::string>& formats, Json* config);
 
 // The module's name there: that of a parameter is its module's.
 std::string NameInConfig(const LinearModule& module);

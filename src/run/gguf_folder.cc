@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/log.h"
 #include "checkpoint/companion_files.h"
@@ -18,6 +19,7 @@
 #include "format/quoted.h"
 #include "model/families.h"
 #include "model/gguf_config.h"
+#include "model/quantisation_config.h"
 #include "run/calibration.h"
 
 namespace temper {
@@ -95,6 +97,45 @@ class MapMaker {
   std::map<std::string, InFile> tensors_;
 };
 
+// The type of blocks that all parts of a matrix have, as a format of tensor/format_list.inc; "" where it is not kept.
+std::string BlocksOf(const GgufFile& file, const GgufMap::Tensor& tensor) {
+  if (tensor.dims.size() != 2) return "";
+  std::string type;
+  for (const GgufRows& rows : tensor.parts) {
+    const StoredTensor* const source = file.Find(rows.tensor);
+    const BlockDecoder* const blocks = source == nullptr ? nullptr : file.BlocksOf(*source);
+    if (blocks == nullptr || rows.added != 0 || (!type.empty() && type != blocks->name)) return "";
+    type = blocks->name;
+  }
+  return ParseElementFormat(type).ok() ? type : "";
+}
+
+// Which tensors are read in the file's blocks, and which modules stay in them: those whose tensors all have blocks of
+// one type.
+void KeepBlocks(const GgufFile& file, const std::vector<LinearModule>& modules, GgufMap* map) {
+  std::map<std::string, GgufMap::Tensor*> by_name;
+  for (GgufMap::Tensor& tensor : map->tensors) {
+    by_name[tensor.name] = &tensor;
+    tensor.in_blocks = !BlocksOf(file, tensor).empty();
+  }
+  for (const LinearModule& module : modules) {
+    if (module.is_head || (module.is_parameter && module.matrices == 0)) continue;
+    std::vector<GgufMap::Tensor*> tensors;
+    std::set<std::string> types;
+    for (const std::string& name : module.tensors) {
+      const auto found = by_name.find(name);
+      if (found == by_name.end()) continue;  // a name of other versions
+      tensors.push_back(found->second);
+      types.insert(BlocksOf(file, *found->second));
+    }
+    if (types.size() == 1 && !types.begin()->empty()) {
+      map->formats[NameInConfig(module)] = *types.begin();
+    } else {
+      for (GgufMap::Tensor* const tensor : tensors) tensor->in_blocks = false;
+    }
+  }
+}
+
 // Types of blocks and how many tensors have each, for people.
 std::string TypesOf(const GgufFile& file) {
   std::map<std::string, int> counts;
@@ -135,7 +176,7 @@ Status WriteFolder(Env& env, const std::string& folder, const std::map<std::stri
 Result<std::string> FolderOfGguf(Env& env, const std::string& path) {
   TEMPER_ASSIGN_OR_RETURN(const GgufFile file, GgufFile::Open(env, path));
   if (const std::string types = TypesOf(file); !types.empty()) {
-    LogInfo(fmt::format("note        {}: {}: dequantised as they are read, the base takes the memory of bf16 or f32",
+    LogInfo(fmt::format("note        {}: {}: linear modules stay so in a frozen base, the rest is dequantised",
                         BaseName(path), types));
   }
   TEMPER_ASSIGN_OR_RETURN(const Json config, ConfigOfGguf(file));
@@ -144,6 +185,7 @@ Result<std::string> FolderOfGguf(Env& env, const std::string& path) {
   TEMPER_RETURN_IF_ERROR(CheckGgufModel(file, described));
   GgufMap map{.file = AbsolutePath(path), .bytes = file.size().v, .modified_ns = file.version().modified_ns};
   TEMPER_ASSIGN_OR_RETURN(map.tensors, MapMaker(path).Run(described));
+  KeepBlocks(file, model->modules(), &map);
   TEMPER_ASSIGN_OR_RETURN(auto files, TokenizerFilesOfGguf(file.keys(), path));
   files[kModelConfigFile] = DumpJson(config, 2) + "\n";
   files[kGgufMapFile] = map.ToJson();

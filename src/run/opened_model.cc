@@ -16,6 +16,7 @@
 #include "data/tokenizer/load_tokenizer.h"
 #include "data/tokenizer/transformers_files.h"
 #include "format/checksum.h"
+#include "format/gguf/gguf_view.h"
 #include "format/python_json.h"
 #include "format/quoted.h"
 #include "model/families.h"
@@ -105,6 +106,10 @@ Result<OpenedModel> OpenedModel::Open(Env& env, const ModelChoice& choice) {
                           FindClassHead(env, opened.folder(), opened.source_.adapter_folder, choice.classes));
   if (opened.class_head_ && opened.class_head_->added) {
     TEMPER_ASSIGN_OR_RETURN(config, ParsePythonJson(opened.class_head_->config, config_path));
+  }
+  if (const std::string map = JoinPath(opened.folder(), kGgufMapFile); env.IsFile(map)) {
+    TEMPER_ASSIGN_OR_RETURN(const GgufMap read, GgufMap::Read(env, map));
+    AddFormats(read.formats, &config);
   }
   TEMPER_ASSIGN_OR_RETURN(opened.model_, ModelFromConfig(config, config_path));
   const auto files = OpenModelWeights(env, opened.folder());
@@ -280,7 +285,11 @@ Status OpenedModel::CheckFormats() const {
     const auto module = modules.find(w.name);
     if (module == modules.end()) continue;
     const bool experts = module->second->matrices > 0;
-    const auto& format = experts ? facts.experts_format : facts.modules_format;
+    std::optional<ElementFormat> format = experts ? facts.experts_format : facts.modules_format;
+    if (!facts.module_formats.empty()) {
+      const auto own = facts.module_formats.find(NameInConfig(*module->second));
+      format = own == facts.module_formats.end() ? std::nullopt : std::optional(own->second);
+    }
     if (!format || !format->quantised()) continue;
     const std::string_view title = RuleOf(*format).title;
     for (const FileTensor& tensor : w.source.tensors()) {

@@ -17,6 +17,7 @@
 #include "run/base_beside.h"
 #include "run/leading_factors.h"
 #include "run/opened_model.h"
+#include "tensor/format_rule.h"
 #include "train/transfer_progress.h"
 
 namespace temper {
@@ -154,7 +155,8 @@ Result<ResidualModel> MakeResidualModel(Env& env, const ResidualModelRequest& re
                     "train what temper export makes of it",
                     init, model.source().adapter_folder));
   }
-  if (model.model().facts().modules_format && model.model().facts().modules_format->quantised()) {
+  const auto& format = model.model().facts().modules_format;
+  if (format && !TrainsInFull(*format)) {
     return Unsupported(
         fmt::format("init_lora_weights: {}: the weights of {} are quantised: give the model that they were made from, "
                     "and base_dtype for what is left of it",

@@ -7,6 +7,7 @@
 
 #include "base/quantity.h"
 #include "format/quoted.h"
+#include "tensor/format_rule.h"
 
 namespace temper {
 namespace {
@@ -142,7 +143,8 @@ Result<ResolvedRun> Resolve(const RunConfig& config, const RunFacts& facts) {
   ResolvedRun run;
   run.config = config;
   RunConfig& c = run.config;
-  if (facts.modules_format && c.model.method == TrainMethod::kFull) {
+  const bool numbers = !facts.modules_format || TrainsInFull(*facts.modules_format);
+  if (!numbers && c.model.method == TrainMethod::kFull) {
     return InvalidArgument(fmt::format(
         "model {0} is stored as {1}, which method: full cannot train: set method: lora, or give weights that "
         "are not quantised (temper export {0} --dtype bf16 --output_dir FOLDER makes them)",

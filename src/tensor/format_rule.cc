@@ -31,6 +31,11 @@ const FormatRule& RuleOf(ElementFormat format) {
   return *FormatRules()[static_cast<size_t>(FormatIndex(format))];
 }
 
+bool TrainsInFull(ElementFormat format) {
+  const StoredFormat* const stored = RuleOf(format).stored;
+  return stored != nullptr && stored->trains_in_full;
+}
+
 ElementFormat FormatWith(const FormatRule& rule) {
   const auto rules = FormatRules();
   const auto at = std::find(rules.begin(), rules.end(), &rule);

@@ -40,6 +40,7 @@ struct StoredFormat {
   bool of_experts = false;          // experts are stored so, not linear modules
   bool leaves_experts = false;      // linear modules are, and stacks of experts stay numbers
   bool stays_in_exports = false;    // where nothing changes a weight; else exports have the numbers
+  bool trains_in_full = false;      // what is saved then does not say that it is in this format
 
   // Formats whose files have the elements of a matrix under its name, row after row, and scales beside them, are read
   // by format/scaled_tensor.h. (Others have a class of their own there, and none of the rest.)
@@ -77,6 +78,9 @@ std::span<const FormatRule* const> FormatRules();
 const FormatRule& RuleOf(ElementFormat format);
 // Which line of format_list.inc its rule is: tables of kernels are by it. REQUIRES: the format is quantised.
 int FormatIndex(ElementFormat format);
+// Whether runs may train weights in full whose files have this format (StoredFormat::trains_in_full).
+// REQUIRES: the format is quantised.
+bool TrainsInFull(ElementFormat format);
 // The inverse of RuleOf. REQUIRES: the rule is in format_list.inc.
 ElementFormat FormatWith(const FormatRule& rule);
 

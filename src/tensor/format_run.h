@@ -14,6 +14,8 @@ struct FormatRun {
   int64_t count = 0;
   float scale = 0;
   const bf16* numbers = nullptr;  // what an element can be, by its bits, in formats that look it up
+  int64_t first = 0;              // in formats of blocks: `elements` is a block, and the run begins so far in it
+  int zero = 0;                   // the element that means 0, in formats that say it
 };
 
 }  // namespace temper

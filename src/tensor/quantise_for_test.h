@@ -2,10 +2,15 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstring>
+#include <random>
 #include <vector>
 
+#include "tensor/block_decoders.h"
 #include "tensor/format_rule.h"
+#include "tensor/int4_rows.h"
 #include "tensor/int8_rows.h"
 #include "tensor/mxfp4_rows.h"
 #include "tensor/nf4_rows.h"
@@ -66,6 +71,55 @@ inline Fp8Stored Fp8OfMatrix(std::span<const float> x, int64_t rows, int64_t col
   return stored;
 }
 
+// A row in integers of 4 bits: a group's numbers lie between its smallest and its largest.
+struct Int4Stored {
+  std::vector<std::byte> pairs;
+  std::vector<float> scales;
+  std::vector<uint8_t> zeros;
+};
+inline Int4Stored Int4OfRow(int64_t group, std::span<const float> x) {
+  Int4Stored row{std::vector<std::byte>((x.size() + 1) / 2), {}, {}};
+  for (size_t first = 0; first < x.size(); first += static_cast<size_t>(group)) {
+    const auto some = x.subspan(first, std::min(static_cast<size_t>(group), x.size() - first));
+    const float low = std::min(0.f, *std::min_element(some.begin(), some.end())),
+                high = std::max(0.f, *std::max_element(some.begin(), some.end()));
+    const float scale = ToFloat(ToF16(std::max(high - low, 1e-4f) / 15));
+    const int zero = std::clamp(static_cast<int>(std::nearbyint(-low / scale)), 0, 15);
+    row.scales.push_back(scale);
+    row.zeros.push_back(static_cast<uint8_t>(zero));
+    for (size_t i = 0; i < some.size(); ++i) {
+      const int element = std::clamp(static_cast<int>(std::nearbyint(some[i] / scale)) + zero, 0, 15);
+      row.pairs[(first + i) / 2] |= static_cast<std::byte>(element << ((first + i) % 2 == 0 ? 0 : 4));
+    }
+  }
+  return row;
+}
+
+// A row in blocks of a GGUF file, as if there were columns up to a whole block: random elements, which do not come near
+// x, but follow from it; and scales with which they are no larger than some ones.
+inline std::vector<std::byte> GgufBlocksOfRow(const BlockDecoder& blocks, std::span<const float> x) {
+  std::mt19937 engine(std::bit_cast<uint32_t>(x.empty() ? 0 : x[0]));
+  const auto count = (std::ssize(x) + blocks.elements - 1) / blocks.elements;
+  std::vector<std::byte> row(static_cast<size_t>(count * blocks.bytes));
+  for (std::byte& byte : row) byte = static_cast<std::byte>(engine());
+  std::vector<float> numbers(static_cast<size_t>(blocks.elements));
+  for (int64_t b = 0; b < count; ++b) {
+    std::byte* const block = row.data() + b * blocks.bytes;
+    const auto set = [&](float scale) {
+      const f16 bits = ToF16(scale);
+      for (int64_t i = 0; i < blocks.scales; ++i) {
+        std::memcpy(block + blocks.scales_at + 2 * i, &bits, sizeof bits);
+      }
+    };
+    set(1);
+    blocks.decode(block, numbers.data(), blocks.elements);
+    float largest = 1;
+    for (const float n : numbers) largest = std::max(largest, std::fabs(n));
+    set((engine() % 2 == 0 ? 2 : -2) / largest);
+  }
+  return row;
+}
+
 // Rows and columns from `begin` on, as many as `part` has, of the matrix `x` of shape `whole`. Of a stack each matrix
 // has scales of its own.
 inline std::vector<std::byte> Quantised(ElementFormat format, std::span<const float> x, const Shape& whole,
@@ -90,6 +144,31 @@ inline std::vector<std::byte> Quantised(ElementFormat format, std::span<const fl
       TEMPER_CHECK(file->write_row(std::span(stored.elements).subspan(at, static_cast<size_t>(part[1])),
                                    std::span(stored.scales).subspan(scale), begin[1],
                                    bytes.data() + r * format.RowBytes(part[1])));
+    }
+    return bytes;
+  }
+  for (const int64_t group : {32, 64, 128}) {
+    if (format != Int4Groups(group)) continue;
+    for (int64_t r = 0; r < part[0]; ++r) {
+      const Int4Stored row =
+          Int4OfRow(group, x.subspan(static_cast<size_t>((begin[0] + r) * whole[1]), static_cast<size_t>(whole[1])));
+      TEMPER_CHECK(WriteInt4Row(group, row.pairs, row.scales, row.zeros, begin[1], part[1],
+                                bytes.data() + r * format.RowBytes(part[1])));
+    }
+    return bytes;
+  }
+  for (uint32_t id = 0; id < 32; ++id) {
+    const BlockDecoder* const blocks = FindBlockDecoder(id);
+    if (blocks == nullptr || blocks->name != RuleOf(format).name) continue;
+    const int64_t n = blocks->elements, place = begin[1] % n;
+    TEMPER_CHECK(place == 0 || part[1] % n != 0) << "begins within a block";
+    for (int64_t r = 0; r < part[0]; ++r) {
+      const auto row = GgufBlocksOfRow(
+          *blocks, x.subspan(static_cast<size_t>((begin[0] + r) * whole[1]), static_cast<size_t>(whole[1])));
+      std::byte* const out = bytes.data() + r * format.RowBytes(part[1]);
+      const int64_t first = begin[1] / n, last = (begin[1] + part[1] + n - 1) / n;
+      std::copy_n(row.data() + first * blocks->bytes, (last - first) * blocks->bytes, out);
+      if (place != 0) out[format.RowBytes(part[1]) - 1] = static_cast<std::byte>(place);
     }
     return bytes;
   }

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "format/gguf/block_encoders.h"
-#include "format/gguf/block_layout.h"
+#include "tensor/block_layout.h"
 
 namespace temper::internal {
 namespace {

@@ -3,7 +3,7 @@
 #include "base/check.h"
 #include "format/conversion.h"
 #include "format/gguf/block_encoders.h"
-#include "format/gguf/block_layout.h"
+#include "tensor/block_layout.h"
 
 namespace temper {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "format/gguf/block_encoders.h"
-#include "format/gguf/block_layout.h"
+#include "tensor/block_layout.h"
 
 namespace temper::internal {
 namespace {

@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
-#include "format/gguf/block_decoders.h"
 #include "format/gguf/gguf_header.h"
 #include "format/tensor_file.h"
+#include "tensor/block_decoders.h"
 
 namespace temper {
 
@@ -25,6 +25,10 @@ class GgufFile final : public TensorFile {
   const GgufMetadata& keys() const { return keys_; }
   // The type of the blocks of `t`, one of tensors(); nullptr: it is stored as numbers.
   const BlockDecoder* BlocksOf(const StoredTensor& t) const { return places_[IndexOf(t)].decoder; }
+  // Bytes [begin, begin + out.size()) of its blocks, as they are stored. REQUIRES: it has some.
+  Status ReadBlocks(const StoredTensor& t, int64_t begin, std::span<std::byte> out) const {
+    return file().ReadAt(places_[IndexOf(t)].begin + begin, out);
+  }
 
  private:
   struct Place {

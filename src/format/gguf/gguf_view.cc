@@ -40,8 +40,9 @@ std::string GgufMap::ToJson() const {
                        {"rotary", p.order.rotary},
                        {"added", p.added}});
     }
-    list.push_back({{"name", t.name}, {"dims", t.dims}, {"parts", std::move(parts)}});
+    list.push_back({{"name", t.name}, {"dims", t.dims}, {"parts", std::move(parts)}, {"in_blocks", t.in_blocks}});
   }
+  json["formats"] = formats;
   return DumpJson(json) + "\n";
 }
 
@@ -80,7 +81,14 @@ Result<GgufMap> GgufMap::Read(Env& env, const std::string& path) {
       rows.added = static_cast<float>(added);
       t.parts.push_back(std::move(rows));
     }
+    TEMPER_ASSIGN_OR_RETURN(t.in_blocks, BoolOr(one, "in_blocks", false, path));
     map.tensors.push_back(std::move(t));
+  }
+  if (const Json* const formats = FindValue(json, "formats"); formats != nullptr && formats->is_object()) {
+    for (const auto& [module, format] : formats->items()) {
+      if (!format.is_string()) return Corrupt(path + ": formats should be names");
+      map.formats.emplace(module, format.get<std::string>());
+    }
   }
   return map;
 }
@@ -128,6 +136,14 @@ Result<GgufView> GgufView::Open(Env& env, const std::string& path) {
     if (stored.dtype == nullptr || begin * rows.columns != stored.elements()) return wrong(t, "is not covered");
     const bool floats = stored.dtype->dtype && IsFloating(*stored.dtype->dtype);
     if (!floats) return wrong(t, fmt::format("is stored as {}", stored.dtype->name));
+    if (t.in_blocks) {
+      rows.blocks = file.BlocksOf(*rows.parts.front().source);
+      const bool fits = t.dims.size() == 2 && rows.blocks != nullptr && t.dims[1] > 0 &&
+                        std::all_of(rows.parts.begin(), rows.parts.end(), [&](const Part& p) {
+                          return p.rows.added == 0 && file.BlocksOf(*p.source) == rows.blocks;
+                        });
+      if (!fits) return wrong(t, "is no matrix in blocks");
+    }
     stored.begin = rows.parts.front().source->begin;
     stored.end = stored.begin + stored.elements() * stored.dtype->bits / 8;
     order.emplace_back(stored.begin, all.size());
@@ -144,30 +160,57 @@ Result<GgufView> GgufView::Open(Env& env, const std::string& path) {
   return GgufView(std::move(of_map), std::move(file), std::move(header), std::move(sorted));
 }
 
-Status GgufView::ReadSource(const Part& part, int64_t columns, int64_t row, int64_t rows,
+Status GgufView::ReadSource(const Part& part, As as, int64_t bytes, int64_t row, int64_t rows,
                             std::span<std::byte> out) const {
-  const int64_t size = part.source->dtype->bits / 8;
-  return file_.ReadRange(part.source->name, (part.rows.first + row) * columns * size,
-                         out.first(static_cast<size_t>(rows * columns * size)));
+  const int64_t begin = (part.rows.first + row) * bytes;
+  out = out.first(static_cast<size_t>(rows * bytes));
+  return as == As::kBlocks ? file_.ReadBlocks(*part.source, begin, out)
+                           : file_.ReadRange(part.source->name, begin, out);
 }
 
-Status GgufView::ReadRows(const Part& part, int64_t columns, int64_t first, int64_t rows,
+Status GgufView::ReadRows(const Part& part, As as, int64_t bytes, int64_t first, int64_t rows,
                           std::span<std::byte> out) const {
   const auto [head, rotary] = part.rows.order;
-  if (head == 0) return ReadSource(part, columns, first, rows, out);
+  if (head == 0) return ReadSource(part, as, bytes, first, rows, out);
   // Neighbours in the GGUF file are halves apart here: whole heads are read.
-  const int64_t bytes = columns * part.source->dtype->bits / 8;  // of a row
-  std::vector<std::byte> whole(static_cast<size_t>(head * bytes));
+  constexpr int64_t kWindow = 1 << 20;  // bytes
+  const int64_t at_once = std::max<int64_t>(1, kWindow / (head * bytes)) * head, half = rotary / 2;
+  std::vector<std::byte> heads;
   for (int64_t row = first; row < first + rows;) {
     const int64_t begin = row / head * head;
-    TEMPER_RETURN_IF_ERROR(ReadSource(part, columns, begin, head, whole));
-    for (; row < std::min(first + rows, begin + head); ++row) {
-      const int64_t i = row - begin, half = rotary / 2;
+    const int64_t end = std::min(begin + at_once, (first + rows + head - 1) / head * head);
+    heads.resize(static_cast<size_t>((end - begin) * bytes));
+    TEMPER_RETURN_IF_ERROR(ReadSource(part, as, bytes, begin, end - begin, heads));
+    for (; row < std::min(first + rows, end); ++row) {
+      const int64_t i = row % head;
       const int64_t from = i >= rotary ? i : i < half ? 2 * i : 2 * (i - half) + 1;
-      std::memcpy(out.data() + (row - first) * bytes, whole.data() + from * bytes, static_cast<size_t>(bytes));
+      std::memcpy(out.data() + (row - first) * bytes, heads.data() + (row - i - begin + from) * bytes,
+                  static_cast<size_t>(bytes));
     }
   }
   return OkStatus();
+}
+
+template <class Read>
+Status GgufView::ForParts(const Rows& rows, int64_t first, int64_t count, int64_t bytes, std::span<std::byte> out,
+                          const Read& read) {
+  for (const Part& part : rows.parts) {
+    const int64_t low = std::max(first, part.begin), high = std::min(first + count, part.begin + part.rows.rows);
+    if (low >= high) continue;
+    const auto piece =
+        out.subspan(static_cast<size_t>((low - first) * bytes), static_cast<size_t>((high - low) * bytes));
+    TEMPER_RETURN_IF_ERROR(read(part, low - part.begin, high - low, piece));
+  }
+  return OkStatus();
+}
+
+Status GgufView::ReadBlocks(const StoredTensor& t, int64_t first, int64_t count, std::span<std::byte> out) const {
+  const Rows& rows = rows_[IndexOf(t)];
+  const int64_t bytes = rows.blocks->BytesOf(rows.columns).v;
+  return ForParts(rows, first, count, bytes, out,
+                  [&](const Part& part, int64_t row, int64_t n, std::span<std::byte> piece) {
+                    return ReadRows(part, As::kBlocks, bytes, row, n, piece);
+                  });
 }
 
 Status GgufView::ReadBytes(const StoredTensor& t, int64_t begin, std::span<std::byte> out) const {
@@ -180,15 +223,12 @@ Status GgufView::ReadBytes(const StoredTensor& t, int64_t begin, std::span<std::
   const bool whole = begin % bytes == 0 && end % bytes == 0;
   std::vector<std::byte> own(whole ? 0 : static_cast<size_t>((last - first) * bytes));
   const std::span<std::byte> to = whole ? out : std::span(own);
-  for (const Part& part : rows.parts) {
-    const int64_t low = std::max(first, part.begin), high = std::min(last, part.begin + part.rows.rows);
-    if (low >= high) continue;
-    const auto piece =
-        to.subspan(static_cast<size_t>((low - first) * bytes), static_cast<size_t>((high - low) * bytes));
-    TEMPER_RETURN_IF_ERROR(ReadRows(part, rows.columns, low - part.begin, high - low, piece));
-    if (part.rows.added == 0) continue;
-    Shift(*t.dtype->dtype, -part.rows.added, piece);
-  }
+  TEMPER_RETURN_IF_ERROR(ForParts(rows, first, last - first, bytes, to,
+                                  [&](const Part& part, int64_t row, int64_t n, std::span<std::byte> piece) -> Status {
+                                    TEMPER_RETURN_IF_ERROR(ReadRows(part, As::kNumbers, bytes, row, n, piece));
+                                    if (part.rows.added != 0) Shift(*t.dtype->dtype, -part.rows.added, piece);
+                                    return OkStatus();
+                                  }));
   if (!whole) std::memcpy(out.data(), own.data() + (begin - first * bytes), out.size());
   return OkStatus();
 }

@@ -5,6 +5,7 @@
 // Thread rule: const methods may be called from any thread at once.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,8 +34,10 @@ struct GgufMap {
     std::string name;
     std::vector<int64_t> dims;
     std::vector<GgufRows> parts;  // one after another they are its rows
+    bool in_blocks = false;       // kept so in memory: a matrix of whole rows of blocks of one type
   };
   std::vector<Tensor> tensors;
+  std::map<std::string, std::string> formats;  // by module, of those whose tensors are kept in blocks
 
   std::string ToJson() const;
   static Result<GgufMap> Read(Env& env, const std::string& path);
@@ -47,6 +50,11 @@ class GgufView final : public TensorFile {
 
   std::string_view kind() const override { return "GGUF"; }
 
+  // The type of the blocks that `t`, one of tensors(), is kept in (GgufMap::Tensor::in_blocks); nullptr: it is not.
+  const BlockDecoder* BlocksOf(const StoredTensor& t) const { return rows_[IndexOf(t)].blocks; }
+  // The blocks of rows [first, first + rows). REQUIRES: it is kept in blocks; `out` has their size.
+  Status ReadBlocks(const StoredTensor& t, int64_t first, int64_t rows, std::span<std::byte> out) const;
+
  private:
   struct Part {
     const StoredTensor* source = nullptr;
@@ -56,15 +64,21 @@ class GgufView final : public TensorFile {
   struct Rows {
     int64_t columns = 1;
     std::vector<Part> parts;
+    const BlockDecoder* blocks = nullptr;
   };
+  enum class As { kNumbers, kBlocks };
 
   GgufView(std::unique_ptr<RandomAccessFile> map, GgufFile file, SafetensorsHeader header, std::vector<Rows> rows);
 
   Status ReadBytes(const StoredTensor& t, int64_t begin, std::span<std::byte> out) const override;
   bool IsInPlace(const StoredTensor&) const override { return false; }
-  // Rows [first, first + rows) of a part's rows, in the model's order.
-  Status ReadRows(const Part& part, int64_t columns, int64_t first, int64_t rows, std::span<std::byte> out) const;
-  Status ReadSource(const Part& part, int64_t columns, int64_t row, int64_t rows, std::span<std::byte> out) const;
+  // Calls read(part, first, rows, out) for the parts of rows [first, first + rows), a row of `bytes`.
+  template <class Read>
+  static Status ForParts(const Rows& rows, int64_t first, int64_t count, int64_t bytes, std::span<std::byte> out,
+                         const Read& read);
+  // Rows [first, first + rows) of a part's rows, each of `bytes`, in the model's order.
+  Status ReadRows(const Part& part, As as, int64_t bytes, int64_t first, int64_t rows, std::span<std::byte> out) const;
+  Status ReadSource(const Part& part, As as, int64_t bytes, int64_t row, int64_t rows, std::span<std::byte> out) const;
 
   GgufFile file_;
   std::vector<Rows> rows_;  // of tensors()

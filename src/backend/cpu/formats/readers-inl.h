@@ -9,6 +9,8 @@
 #include "backend/cpu/formats/nf4-inl.h"
 #include "backend/cpu/formats/mxfp4-inl.h"
 #include "backend/cpu/formats/fp8-inl.h"
+#include "backend/cpu/formats/gguf-inl.h"
+#include "backend/cpu/formats/int4-inl.h"
 // clang-format on
 
 namespace temper {

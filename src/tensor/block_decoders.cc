@@ -1,10 +1,11 @@
-#include "format/gguf/block_decoders.h"
+#include "tensor/block_decoders.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 #include <iterator>
 
-#include "format/gguf/block_layout.h"
+#include "tensor/block_layout.h"
 
 namespace temper {
 namespace {
@@ -116,18 +117,36 @@ void OfQ6K(const BlockQ6K& block, float* x) {
   }
 }
 
+template <class Block, int kElements, void (*kDecode)(const Block&, float*)>
+constexpr BlockDecoder DecoderOf(std::string_view name, uint32_t id, int64_t scales_at, int64_t scales) {
+  return {name, id, kElements, sizeof(Block), scales_at, scales, DecodeAll<Block, kElements, kDecode>};
+}
+
 constexpr BlockDecoder kDecoders[] = {
-    {"q4_0", 2, kSmallBlock, sizeof(BlockQ40), DecodeAll<BlockQ40, kSmallBlock, OfQ40>},
-    {"q4_1", 3, kSmallBlock, sizeof(BlockQ41), DecodeAll<BlockQ41, kSmallBlock, OfQ41>},
-    {"q5_0", 6, kSmallBlock, sizeof(BlockQ50), DecodeAll<BlockQ50, kSmallBlock, OfQ50>},
-    {"q5_1", 7, kSmallBlock, sizeof(BlockQ51), DecodeAll<BlockQ51, kSmallBlock, OfQ51>},
-    {"q8_0", 8, kSmallBlock, sizeof(BlockQ8), DecodeAll<BlockQ8, kSmallBlock, OfQ8>},
-    {"q4_k", 12, kSuperBlock, sizeof(BlockQ4K), DecodeAll<BlockQ4K, kSuperBlock, OfQ4K>},
-    {"q5_k", 13, kSuperBlock, sizeof(BlockQ5K), DecodeAll<BlockQ5K, kSuperBlock, OfQ5K>},
-    {"q6_k", 14, kSuperBlock, sizeof(BlockQ6K), DecodeAll<BlockQ6K, kSuperBlock, OfQ6K>},
+    DecoderOf<BlockQ40, kSmallBlock, OfQ40>("q4_0", 2, 0, 1),
+    DecoderOf<BlockQ41, kSmallBlock, OfQ41>("q4_1", 3, 0, 2),
+    DecoderOf<BlockQ50, kSmallBlock, OfQ50>("q5_0", 6, 0, 1),
+    DecoderOf<BlockQ51, kSmallBlock, OfQ51>("q5_1", 7, 0, 2),
+    DecoderOf<BlockQ8, kSmallBlock, OfQ8>("q8_0", 8, 0, 1),
+    DecoderOf<BlockQ4K, kSuperBlock, OfQ4K>("q4_k", 12, 0, 2),
+    DecoderOf<BlockQ5K, kSuperBlock, OfQ5K>("q5_k", 13, 0, 2),
+    DecoderOf<BlockQ6K, kSuperBlock, OfQ6K>("q6_k", 14, offsetof(BlockQ6K, d), 1),
 };
 
 }  // namespace
+
+bool BlockDecoder::IsFinite(const std::byte* in, int64_t n) const {
+  constexpr uint16_t kExponent = 0x7C00;
+  bool finite = true;
+  for (const std::byte* scale = in + scales_at; n > 0; n -= elements, scale += bytes) {
+    for (int64_t i = 0; i < scales; ++i) {
+      uint16_t bits;
+      std::memcpy(&bits, scale + 2 * i, sizeof bits);
+      finite = finite && (bits & kExponent) != kExponent;
+    }
+  }
+  return finite;
+}
 
 const BlockDecoder* FindBlockDecoder(uint32_t id) {
   const auto* const found =
