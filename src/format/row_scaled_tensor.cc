@@ -20,8 +20,8 @@ struct Ending {
   bool of_fp8, of_int8;
 };
 constexpr Ending kTensorNames[] = {{".weight_scale", ".weight", true, true},
-                               {".weight_scale_inv", ".weight", true, false},
-                               {".SCB", ".weight", false, true}};
+                                   {".weight_scale_inv", ".weight", true, false},
+                                   {".SCB", ".weight", false, true}};
 // What may lie beside them: nothing here reads it.
 constexpr const char* kBeside[] = {".weight_format", ".input_scale", ".input_zero_point", ".activation_scale"};
 
