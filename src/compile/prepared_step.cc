@@ -418,9 +418,10 @@ Status CheckRounding(const Graph& forward, const UpdateSpec& update, const Memor
 }
 
 // Whether the update may be part of the last micro-batch: without clipping, a pipeline, or an option that sets the tier
-// of gradients.
+// of gradients; and not with weights that are widened for it, which would all be so from the micro-batch's begin on.
 bool MayMergeUpdate(const StepSpec& spec, const MemorySpec& memory) {
-  return spec.update.max_norm == 0 && !memory.gradients && spec.mesh.mesh.size(Axis::kPp) == 1;
+  return spec.update.max_norm == 0 && !spec.update.stochastic_rounding && !memory.gradients &&
+         spec.mesh.mesh.size(Axis::kPp) == 1;
 }
 
 // Rows of the loss.

@@ -3,7 +3,11 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
+#include <cmath>
+#include <memory>
+#include <utility>
 
 #include "format/conversion.h"
 #include "format/quoted.h"
@@ -36,6 +40,12 @@ Status ReadWords(const QuantisedTensor::Part& part, int64_t first, std::span<uin
 }
 
 }  // namespace
+
+GroupTensor::GroupTensor(ElementFormat format, Packing packing, int64_t stored_group, int64_t group)
+    : QuantisedTensor(format), packing_(packing), stored_group_(stored_group), group_(group) {
+  static std::atomic<uint64_t> tensors = 0;
+  id_ = ++tensors;
+}
 
 Result<std::unique_ptr<QuantisedTensor>> GroupTensor::Open(const Part& part, const FindPart& find) {
   const std::string& name = part.tensor->name;
@@ -81,7 +91,8 @@ Result<std::unique_ptr<QuantisedTensor>> GroupTensor::OpenPacked(const std::stri
     if (dims[0] != out) return damaged(words, fmt::format("and weight_shape gives {} rows", dims[0]));
     in = dims[1];
   }
-  if (out < 1 || in < 1 || groups < 1 || out > kMostGroupedRows || in > kMostGroupedColumns || groups > in) {
+  if (w[0] > kMostGroupedColumns || out < 1 || in < 1 || groups < 1 || out > kMostGroupedRows ||
+      in > kMostGroupedColumns || groups > in) {
     return damaged(scales, fmt::format("of a matrix of {} x {}", out, in));
   }
   const bool fits = compressed                  ? IsMatrix(*words.tensor, "I32", out, RoundedUp(in, kPerWord))
@@ -92,8 +103,11 @@ Result<std::unique_ptr<QuantisedTensor>> GroupTensor::OpenPacked(const std::stri
   if (!(compressed ? s[0] == out : s[1] == out) || !type || !IsFloating(*type)) {
     return damaged(scales, fmt::format("not a scale for each of {} groups of {} rows", groups, out));
   }
-  const int64_t stored_group = RoundedUp(in, groups);
-  if (RoundedUp(in, stored_group) != groups) return damaged(scales, "whose groups are no equal parts");
+  if (in % groups != 0) {
+    return Unsupported(fmt::format("{}: tensor {} has {} groups for {} columns: groups of the same size are read",
+                                   scales.file->path(), Quoted(scales.tensor->name), groups, in));
+  }
+  const int64_t stored_group = in / groups;
   const int64_t group = HasInt4Groups(stored_group) ? stored_group : groups == 1 || stored_group % 128 == 0 ? 128 : 0;
   if (group == 0) {
     return Unsupported(fmt::format("{}: tensor {} has a scale for {} columns; 32, 64, 128 and its multiples are read",
@@ -140,9 +154,10 @@ class GroupTensor::Reader : public QuantisedTensor::Rows {
   Status Read(int64_t first, int64_t count, int64_t begin, int64_t columns, std::byte* out) override {
     TEMPER_RETURN_IF_ERROR(LoadGroups());
     if (!in_order_) {
-      return Unsupported(
-          fmt::format("{}: columns of a group of {} are no neighbours (desc_act): it is not kept in 4 bits",
-                      t_.columns_.file->path(), Quoted(t_.whole_.name)));
+      return Unsupported(fmt::format(
+          "{}: columns of a group of {} are no neighbours, so it is not kept in 4 bits: write \"desc_act\": true into "
+          "quantization_config of config.json, or set base_dtype: nf4 or int8",
+          t_.columns_.file->path(), Quoted(t_.whole_.name)));
     }
     const int64_t groups = RoundedUp(in_, t_.group_);
     std::vector<float> scales(static_cast<size_t>(groups));
@@ -157,6 +172,12 @@ class GroupTensor::Reader : public QuantisedTensor::Rows {
       out += t_.format_.RowBytes(columns);
       return OkStatus();
     });
+  }
+
+  // Frees what is large.
+  void LetGoOfWords() {
+    words_ = {};
+    stored_ = {};
   }
 
   // Calls take(row, numbers) for rows [first, first + count).
@@ -193,17 +214,23 @@ class GroupTensor::Reader : public QuantisedTensor::Rows {
     const Part& stored = t_.parts_[1];
     TEMPER_RETURN_IF_ERROR(
         stored.file->ReadAs(stored.tensor->name, DType::kF32, std::as_writable_bytes(std::span(scales))));
+    for (size_t i = 0; i < scales.size(); ++i) {
+      if (!std::isfinite(scales[i])) return NoNumber(static_cast<int64_t>(i) / (compressed ? groups : 1) % out_);
+    }
     zeros_.assign(scales.size(), 8);
     if (t_.zeros_.tensor != nullptr) {
       std::vector<uint32_t> words(static_cast<size_t>(t_.zeros_.tensor->elements()));
       TEMPER_RETURN_IF_ERROR(ReadWords(t_.zeros_, 0, words));
+      // Files have each word less 0x11111111: a zero of 0 has borrowed from its neighbour, as gptqmodel packs it.
+      if (t_.packing_ == Packing::kGptq) {
+        for (uint32_t& word : words) word += 0x11111111;
+      }
       for (int64_t row = 0; row < out_; ++row) {
         for (int64_t g = 0; g < groups; ++g) {
           const int64_t word = row / kPerWord, i = row % kPerWord;
           uint8_t& zero = zeros_[static_cast<size_t>(row * groups + g)];
           zero = compressed ? ElementOf(words[static_cast<size_t>(word * groups + g)], i)
                             : ElementOf(words[static_cast<size_t>(g * (out_ / kPerWord) + word)], PlaceOf(i));
-          if (t_.packing_ == Packing::kGptq) ++zero;
         }
       }
     }
@@ -311,14 +338,20 @@ Status GroupTensor::ReadElementsAs(int64_t first, DType target, std::span<std::b
   const int64_t in = whole_.dims[1], size = SizeOf(target), end = first + std::ssize(out) / size;
   const DType dtype = *whole_.dtype->dtype;
   std::vector<std::byte> rounded(static_cast<size_t>(in * SizeOf(dtype)));
-  Reader reader(*this);
+  // Callers ask for a few rows at a time, and scales and zeros are those of the whole matrix: each thread keeps the
+  // reader of the matrix that it has read last.
+  thread_local std::pair<uint64_t, std::unique_ptr<Reader>> last;
+  if (last.first != id_) last = {id_, std::make_unique<Reader>(*this)};
+  Reader& reader = *last.second;
   const int64_t row = first / in, rows = RoundedUp(end, in) - row;
-  return reader.ForNumbers(row, rows, [&](int64_t r, std::span<const float> x) {
+  const Status read = reader.ForNumbers(row, rows, [&](int64_t r, std::span<const float> x) {
     Convert(DType::kF32, reinterpret_cast<const std::byte*>(x.data()), dtype, rounded.data(), in);
     const int64_t from = std::max(first, r * in), to = std::min(end, (r + 1) * in);
     Convert(dtype, rounded.data() + (from - r * in) * SizeOf(dtype), target, out.data() + (from - first) * size,
             to - from);
   });
+  reader.LetGoOfWords();
+  return read;
 }
 
 }  // namespace temper

@@ -3,7 +3,8 @@
 //
 // - compressed-tensors (pack-quantized): weight_packed [out, in / 8], weight_scale [out, groups], weight_zero_point
 //   [out / 8, groups] or none (8), weight_shape;
-// - GPTQ: qweight [in / 8, out], scales [groups, out], qzeros [groups, out / 8], which hold the zeros less one;
+// - GPTQ: qweight [in / 8, out], scales [groups, out], qzeros [groups, out / 8], whose words are the zeros' less
+//   0x11111111;
 // - AWQ (gemm): qweight [in, out / 8], scales [groups, out], qzeros [groups, out / 8], whose words have the outputs
 //   0, 2, 4, 6, 1, 3, 5, 7.
 //
@@ -29,8 +30,7 @@ class GroupTensor : public QuantisedTensor {
  private:
   enum class Packing { kCompressed, kGptq, kAwq };
   class Reader;
-  GroupTensor(ElementFormat format, Packing packing, int64_t stored_group, int64_t group)
-      : QuantisedTensor(format), packing_(packing), stored_group_(stored_group), group_(group) {}
+  GroupTensor(ElementFormat format, Packing packing, int64_t stored_group, int64_t group);
   static Result<std::unique_ptr<QuantisedTensor>> OpenPacked(const std::string& module, Packing packing,
                                                              const Part& words, const Part& scales,
                                                              const FindPart& find);
@@ -38,6 +38,7 @@ class GroupTensor : public QuantisedTensor {
   Packing packing_;
   int64_t stored_group_, group_;  // columns that share a scale: in files, and in memory
   int64_t groups_ = 0;            // of a row, in files
+  uint64_t id_;                   // of no other
   Part zeros_, columns_;          // may be none; the latter is g_idx
 };
 

@@ -94,13 +94,13 @@ TEST(GroupTensor, FilesThatContradictThemselvesAreRefused) {
     return opened.status();
   };
   EXPECT_TRUE(with("gptq", "g_idx", {}).ok()) << "which may miss";
+  EXPECT_EQ(with("gptq", "scales", {100, 24}).code(), StatusCode::kUnsupported) << "groups of several sizes";
   for (const auto& [module, changed, dims] :
        {std::tuple<const char*, const char*, std::vector<int64_t>>{"gptq", "qzeros", {}},
         {"gptq", "qzeros", {3, 2}},
         {"gptq", "g_idx", {64}},
         {"gptq", "qweight", {24}},
         {"gptq", "scales", {6, 8}},
-        {"gptq", "scales", {100, 24}},
         {"awq", "qweight", {128, 4}},
         {"packed", "weight_shape", {}},
         {"packed", "weight_packed", {24, 11}},

@@ -226,7 +226,12 @@ Status ModelWeights::CollectQuantised() {
   }
   std::sort(entries_.begin(), entries_.end(),
             [](const Entry& a, const Entry& b) { return a.tensor->name < b.tensor->name; });
-  return OkStatus();
+  const auto same = std::adjacent_find(entries_.begin(), entries_.end(),
+                                       [](const Entry& a, const Entry& b) { return a.tensor->name == b.tensor->name; });
+  if (same == entries_.end()) return OkStatus();
+  return Corrupt(
+      fmt::format("{}: {} is there twice, quantised and as numbers, or quantised in two ways: get the model again",
+                  path_, Quoted(same->tensor->name)));
 }
 
 Result<ModelWeights> ModelWeights::OfPieces(Env& env, const std::string& path, const std::vector<std::string>& files,

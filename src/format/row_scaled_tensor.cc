@@ -22,8 +22,25 @@ struct Ending {
 constexpr Ending kTensorNames[] = {{".weight_scale", ".weight", true, true},
                                    {".weight_scale_inv", ".weight", true, false},
                                    {".SCB", ".weight", false, true}};
-// What may lie beside them: nothing here reads it.
-constexpr const char* kBeside[] = {".weight_format", ".input_scale", ".input_zero_point", ".activation_scale"};
+constexpr char kOrder[] = ".weight_format";
+// What may lie beside them: of kOrder only the value of plain rows, of the others nothing.
+constexpr const char* kBeside[] = {kOrder, ".input_scale", ".input_zero_point", ".activation_scale"};
+
+// bitsandbytes once stored elements in tiles of its kernels, too, in matrices of the same shape.
+Status CheckOrder(const QuantisedTensor::Part& order) {
+  if (order.tensor == nullptr) return OkStatus();
+  const auto shown = [&] { return fmt::format("{}: tensor {}", order.file->path(), Quoted(order.tensor->name)); };
+  if (order.tensor->dtype->name != "U8" || order.tensor->elements() != 1) {
+    return Corrupt(shown() + " should be one number of 8 bits: get the model again");
+  }
+  std::byte value{};
+  TEMPER_RETURN_IF_ERROR(order.file->ReadTensor(order.tensor->name, std::span(&value, 1)));
+  if (value == std::byte{0}) return OkStatus();
+  return Unsupported(
+      fmt::format("{} is {}: the matrix is stored in tiles, and plain rows (0) are read. Save the model with a "
+                  "bitsandbytes of today",
+                  shown(), static_cast<int>(value)));
+}
 
 }  // namespace
 
@@ -57,6 +74,13 @@ Result<std::unique_ptr<QuantisedTensor>> RowScaledTensor::Open(const Part& part,
     if (elements.tensor->elements() == 0) continue;
     const ElementFormat format = int8 ? ElementFormat::Int8Rows() : *ParseElementFormat("fp8");
     const bool bitsandbytes = ending.scales == ".SCB";
+    TEMPER_RETURN_IF_ERROR(CheckOrder(find(module + kOrder)));
+    if (const Part zeros = find(module + ".weight_zero_point"); zeros.tensor != nullptr) {
+      return Unsupported(
+          fmt::format("{}: tensor {} shifts the elements of its weight, and symmetric ones are read: use "
+                      "the original weights",
+                      zeros.file->path(), Quoted(zeros.tensor->name)));
+    }
     auto tensor =
         std::unique_ptr<RowScaledTensor>(new RowScaledTensor(format, elements, part, bitsandbytes ? 1.f / 127 : 1.f));
     for (const char* beside : kBeside) {

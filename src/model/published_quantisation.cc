@@ -69,7 +69,7 @@ class ConfigReader {
 Result<PublishedQuantisation> ReadGptq(const ConfigReader& config) {
   PublishedQuantisation published;
   if (config.Of("bits") != 4) return config.Unread("bits", config.Of("bits"), "4");
-  TEMPER_RETURN_IF_ERROR(config.Must("checkpoint_format", "gptq"));
+  for (const char* key : {"checkpoint_format", "format"}) TEMPER_RETURN_IF_ERROR(config.Must(key, "gptq"));
   TEMPER_RETURN_IF_ERROR(config.Must("is_marlin_format", false));
   const Json modules = config.Of("modules_in_block_to_quantize"), dynamic = config.Of("dynamic");
   if (!modules.is_null()) return config.Unread("modules_in_block_to_quantize", modules, "null");
@@ -89,9 +89,10 @@ Result<PublishedQuantisation> ReadAwq(const ConfigReader& config) {
   PublishedQuantisation published;
   const Json bits = config.Of(config.Of("bits").is_null() ? "w_bit" : "bits");
   if (bits != 4) return config.Unread("bits", bits, "4");
-  const Json version = config.Of("version");
-  if (!version.is_null() && version != "gemm" && version != "GEMM")
-    return config.Unread("version", version, "\"gemm\"");
+  for (const char* key : {"version", "format", "checkpoint_format"}) {
+    const Json packing = config.Of(key);
+    if (!packing.is_null() && packing != "gemm" && packing != "GEMM") return config.Unread(key, packing, "\"gemm\"");
+  }
   TEMPER_ASSIGN_OR_RETURN(const int64_t group,
                           config.Group(config.Of(config.Of("group_size").is_null() ? "q_group_size" : "group_size")));
   published.format = Int4Groups(group);

@@ -367,6 +367,10 @@ Result<std::vector<StoredSlice>> OpenedModel::FindStored(const std::string& weig
       TEMPER_ASSIGN_OR_RETURN(auto some, FindSlices(FindTensor(*weights_, *of_tensor.tensor), of_tensor.part));
       slices.insert(slices.end(), std::make_move_iterator(some.begin()), std::make_move_iterator(some.end()));
     }
+    for (const StoredSlice& slice : slices) {
+      if (slices.size() == 1 || Bytes{slice.elements * SizeOf(slice.stored)} >= kShortestRun) continue;
+      return Unsupported(fmt::format("{}: {} lies in the files in short pieces", folder(), weight));
+    }
     return slices;
   }
   if (weight.starts_with(kAdapterPrefix)) {

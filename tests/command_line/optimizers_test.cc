@@ -200,10 +200,20 @@ TEST_F(Optimizers, WithoutMastersSmallStepsAddUp) {
   std::map<int64_t, double> kept = losses("kept", {}), rounded = losses("rounded", {"--stochastic_rounding", "true"}),
                             split = losses("split", {"--stochastic_rounding", "true", "--mesh.fsdp", "2", "--nprocs",
                                                      "2", "--per_device_train_batch_size", "1"});
-  for (const int64_t step : {10, 20, 30}) {
-    EXPECT_NEAR(rounded[step], kept[step], 0.02 * kept[step]) << step;
-    EXPECT_GT(split[step], 0);
-  }
+  // Single rows' losses differ more than thirty steps change them: of the last ten the mean.
+  const auto last = [](std::map<int64_t, double>& of) {
+    double sum = 0;
+    for (int64_t step = 21; step <= 30; ++step) sum += of[step];
+    return sum / 10;
+  };
+  const Ended frozen_run = Temper(Steps(
+      {"--method", "full", "--dtype", "bf16", "--learning_rate", "0", "--max_steps", "30", "--output_dir", "frozen"}));
+  ASSERT_EQ(frozen_run.code, 0) << frozen_run.err;
+  std::map<int64_t, double> frozen = Losses(Path("frozen"));
+  const double learned = last(frozen) - last(kept);
+  EXPECT_GT(learned, 0.01);
+  EXPECT_NEAR(last(rounded), last(kept), 0.2 * learned);
+  EXPECT_NEAR(last(split), last(rounded), 0.05 * learned);
   const Tensors saved = Read(Path("rounded/checkpoint-30/model.safetensors"));
   for (const auto& [name, tensor] : saved) EXPECT_EQ(tensor.first.dtype, DType::kBF16) << name;
   for (const auto& [name, tensor] : Read(Path("rounded/checkpoint-30/state-00000-of-00001.safetensors"))) {

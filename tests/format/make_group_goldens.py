@@ -5,7 +5,7 @@ dequantise to.
 - packed*: compressed-tensors' own compressor packs and dequantises them (pack-quantized; groups of 32, whole rows, with
   and without zeros); float_*, int_*: its quantize and dequantize (float-quantized, int-quantized, per row and for all).
 - gptq*, awq: packed and dequantised here by the formulas that the tools publish. GPTQ (AutoGPTQ's QuantLinear.pack):
-  eight rows of an [in, out] matrix in a word, first lowest; qzeros hold the zeros less one; w = scale * (q - zero) with
+  eight rows of an [in, out] matrix in a word, first lowest; words of qzeros are the zeros' less 0x11111111 (gptqmodel); w = scale * (q - zero) with
   the group of a column in g_idx. AWQ (AutoAWQ's WQLinear_GEMM): eight columns in a word, in the order 0, 2, 4, 6, 1, 3, 5,
   7; zeros likewise.
 - bnb: bitsandbytes' int8_vectorwise_quant and int8_vectorwise_dequant.
@@ -74,15 +74,21 @@ def elements(name, kind, strategy, rows, columns):
     add(name, {"weight": q, "weight_scale": scale, "input_scale": torch.ones(1)}, values)
 
 
+def less_ones(x):
+    """As gptqmodel stores zeros: a zero of 0 borrows from its neighbour in the word."""
+    x = (x.long() - 0x11111111) & 0xFFFFFFFF
+    return torch.where(x < 1 << 31, x, x - (1 << 32)).int()
+
+
 def gptq(name, rows, columns, group, order):
     q = torch.randint(0, 16, (columns, rows))
-    zeros = torch.randint(1, 17, (columns // group, rows))
+    zeros = torch.randint(0, 16, (columns // group, rows))
     scale = scales(columns // group, rows, dtype=torch.float16)
     g_idx = torch.arange(columns) // group
     if order:
         g_idx = g_idx[torch.randperm(columns)]
     values = scale[g_idx] * (q - zeros[g_idx]).half()
-    add(name, {"qweight": words(q.T).T, "qzeros": words(zeros - 1), "scales": scale, "g_idx": g_idx.to(torch.int32)},
+    add(name, {"qweight": words(q.T).T, "qzeros": less_ones(words(zeros)), "scales": scale, "g_idx": g_idx.to(torch.int32)},
         values.T)
 
 

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string>
 #include <string_view>
 #include <utility>
 
 #include "base/log.h"
 #include "compile/residency/touches.h"
 #include "graph/update_rule.h"
+#include "program/buffer_names.h"
 
 namespace temper {
 namespace {
@@ -70,9 +73,12 @@ Updated LargestUpdate(const Program& program, int64_t update_part) {
     Bytes AtHost(int64_t update_part) const { return whole ? bytes : UpdateAtHost(bytes, of_element, update_part); }
   };
   std::map<std::string, Tensors> states;
+  std::set<std::string> masters;  // weights that have one
   for (const Buffer& b : program.buffers) {
     if (b.role != Role::kOptimizerState) continue;
-    Tensors& of_weight = states[b.name.substr(b.name.find(':') + 1)];
+    const std::string weight = b.name.substr(b.name.find(':') + 1);
+    if (b.name == MasterName(weight)) masters.insert(weight);
+    Tensors& of_weight = states[weight];
     of_weight.Add(b.type);
     of_weight.whole |= IsUpdatedWhole(b.name);
   }
@@ -84,6 +90,11 @@ Updated LargestUpdate(const Program& program, int64_t update_part) {
     all.Add({DType::kF32, b.type.shape});  // its gradient
     // An f32 weight is its own master and is replaced beside its states.
     if (b.type.dtype == DType::kF32) of_states.of_element += Bytes{SizeOf(DType::kF32)};
+    // A weight that is rounded stochastically has no master: its f32 copy passes through.
+    if (b.type.dtype == DType::kBF16 && !masters.contains(b.name)) {
+      of_states.Add({DType::kF32, b.type.shape});
+      all.Add({DType::kF32, b.type.shape});
+    }
     largest.states = std::max(largest.states, of_states.AtHost(update_part));
     largest.all = std::max(largest.all, all.AtHost(update_part));
   }

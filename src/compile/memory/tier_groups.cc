@@ -102,13 +102,20 @@ class GroupFinder {
         const ValueId home = node.inputs[operands.home()];
         // If the states are not on the device, the gradient moves to them and the weight comes back. Without states,
         // the weight itself is there.
-        Bytes& moved = GroupOf(group_of, home)->moved;
+        // No group where there are no states and the weight is widened for its update (stochastic rounding): on the
+        // device.
+        TierGroup* const at_home = GroupOf(group_of, home);
+        const ValueId master = node.inputs[UpdateOperands::kMaster];
         // An average stays where it is, with the master; a weight that is its own master moves to it.
         const TierGroup* const of_gradient = GroupOf(group_of, node.inputs[UpdateOperands::kGradient]);
-        if (!rule->averages || of_gradient != GroupOf(group_of, home)) {
-          moved += graph.value(node.inputs[UpdateOperands::kGradient]).type.bytes();
+        if (at_home != nullptr && (!rule->averages || of_gradient != at_home)) {
+          at_home->moved += graph.value(node.inputs[UpdateOperands::kGradient]).type.bytes();
         }
-        if (HasStates(graph, home) && !rule->averages) moved += graph.value(node.outputs.back()).type.bytes();
+        if (at_home != nullptr && HasStates(graph, home) && !rule->averages) {
+          const bool widened = GroupOf(group_of, master) == nullptr;  // it goes there and comes back
+          at_home->moved +=
+              widened ? graph.value(master).type.bytes() * 2 : graph.value(node.outputs.back()).type.bytes();
+        }
         if (rule->elementwise()) of_element = ReplacedPerElement(graph, node);
       }
       for (const auto* list : {&node.inputs, &node.outputs}) {

@@ -66,9 +66,15 @@ Result<GgufMap> GgufMap::Read(Env& env, const std::string& path) {
     if (dims == nullptr || !dims->is_array() || parts == nullptr || !parts->is_array()) {
       return Corrupt(fmt::format("{}: tensor {} has no dims and parts", path, Quoted(t.name)));
     }
+    if (dims->size() > 4) return Corrupt(fmt::format("{}: tensor {} has {} dims", path, Quoted(t.name), dims->size()));
+    int64_t elements = 1;
     for (const Json& dim : *dims) {
       if (!dim.is_number_integer() || dim < 0 || dim > int64_t{1} << 40) return Corrupt(path + ": a wrong dimension");
       t.dims.push_back(dim.get<int64_t>());
+      if (__builtin_mul_overflow(elements, std::max<int64_t>(t.dims.back(), 1), &elements) || elements > int64_t{1}
+                                                                                                             << 48) {
+        return Corrupt(fmt::format("{}: tensor {} is too large", path, Quoted(t.name)));
+      }
     }
     for (const Json& part : *parts) {
       GgufRows rows;
@@ -138,10 +144,10 @@ Result<GgufView> GgufView::Open(Env& env, const std::string& path) {
     if (!floats) return wrong(t, fmt::format("is stored as {}", stored.dtype->name));
     if (t.in_blocks) {
       rows.blocks = file.BlocksOf(*rows.parts.front().source);
-      const bool fits = t.dims.size() == 2 && rows.blocks != nullptr && t.dims[1] > 0 &&
-                        std::all_of(rows.parts.begin(), rows.parts.end(), [&](const Part& p) {
-                          return p.rows.added == 0 && file.BlocksOf(*p.source) == rows.blocks;
-                        });
+      const bool fits =
+          t.dims.size() == 2 && rows.blocks != nullptr && t.dims[1] > 0 && t.dims[1] % rows.blocks->elements == 0 &&
+          std::all_of(rows.parts.begin(), rows.parts.end(),
+                      [&](const Part& p) { return p.rows.added == 0 && file.BlocksOf(*p.source) == rows.blocks; });
       if (!fits) return wrong(t, "is no matrix in blocks");
     }
     stored.begin = rows.parts.front().source->begin;
