@@ -227,7 +227,7 @@ def compare(folder, path, kind, name, said, failures):
 def adapters(args, failures):
     """Every LoRA of goldens/adapters: llama.cpp with base and adapter gives the logits of PEFT and the merged file's tokens."""
     import peft
-    for file in sorted(GOLDENS.parent.joinpath("adapters").glob("*lora_*/adapter_config.json")):
+    for file in sorted(GOLDENS.parent.joinpath("adapters").glob("lora_*/adapter_config.json")):
         folder, name = file.parent, file.parent.name
         base = GOLDENS / pathlib.Path(json.loads(file.read_text())["base_model_name_or_path"]).name
         if (args.only and name not in args.only) or not base.exists():
