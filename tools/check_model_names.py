@@ -29,7 +29,7 @@ EXCEPTIONS = {
     "src/data/tokenizer/gguf_tokenizer.cc": {"gpt2", "llama"},
 }
 # Files of src/model that are not families: they name values of the graph and settings of PEFT and bitsandbytes.
-NO_FAMILIES = {"forward.cc", "forward.h", "gguf_config.cc", "gguf_description.cc", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "lora_layers.cc", "lora_layers.h",
+NO_FAMILIES = {"forward.cc", "forward.h", "gguf_config.cc", "gguf_description.cc", "gguf_missing.cc", "gguf_parts.cc", "initialize.cc", "initialize.h", "lora.cc", "lora.h", "lora_layers.cc", "lora_layers.h",
                "lora_names.cc", "lora_names.h", "lora_parameters.cc", "lora_parameters.h", "lora_selector.cc", "lora_selector.h",
                "lora_rewrite.cc", "lora_rewrite.h", "model.cc", "model.h", "mxfp4_experts.cc", "mxfp4_experts.h", "published_quantisation.cc", "published_quantisation.h", "quantisation_config.cc", "quantisation_config.h",
                "row_rewrite.cc", "row_rewrite.h", "row_selector.cc", "row_selector.h",

@@ -8,6 +8,7 @@
 #include "base/processors.h"
 #include "base/team.h"
 #include "checkpoint/export.h"
+#include "checkpoint/gguf_adapter.h"
 #include "cli/command_options.h"
 #include "cli/commands.h"
 #include "cli/run_file.h"
@@ -39,6 +40,7 @@ struct ExportSettings {
   QuantMix mix = QuantMix::kF16;
   std::optional<int64_t> threads;
   std::string add_tokens;
+  bool merge = true;
   bool overwrite = false;
 
   std::vector<OptionGroup> Groups() {
@@ -54,6 +56,8 @@ struct ExportSettings {
     options.options.push_back({.name = "gguf_type",
                                .target = ChoiceOf(mix, MixNames()),
                                .help = "gguf: type of the written weights, by llama.cpp's names"});
+    options.options.push_back(
+        {.name = "merge", .target = &merge, .help = "gguf: false writes the adapter alone, for a base file beside it"});
     options.options.push_back({.name = "threads",
                                .target = &threads,
                                .help = "gguf: threads that read and quantise",
@@ -93,7 +97,7 @@ void Report(const ExportReport& report, const std::string& what) {
 
 // `others`: with which the model is averaged.
 Status ExportFolder(const ExportSettings& settings, const OpenedModel& model, const std::vector<OpenedModel>& others) {
-  const auto& [choice, output_dir, format, type, mix, threads, add_tokens, overwrite] = settings;
+  const auto& [choice, output_dir, format, type, mix, threads, add_tokens, merge, overwrite] = settings;
   if (!add_tokens.empty() && !others.empty()) {
     return InvalidArgument("--add_tokens grows one model: export the mean, then add tokens to its folder");
   }
@@ -164,6 +168,22 @@ Status ExportGgufFile(const ExportSettings& settings, const OpenedModel& model) 
   return OkStatus();
 }
 
+Status ExportAdapterFile(const ExportSettings& settings, const OpenedModel& model) {
+  TEMPER_ASSIGN_OR_RETURN(GgufExportSpec spec, PlanGgufAdapter(model));
+  spec.source.output_dir = settings.output_dir;
+  spec.source.overwrite = settings.overwrite;
+  spec.mix = settings.mix;
+  spec.file = fmt::format("adapter-{}.gguf", NameOf(settings.mix));
+  const std::string path = JoinPath(settings.output_dir, spec.file);
+  TEMPER_ASSIGN_OR_RETURN(const ExportReport report, ExportGgufAdapter(PosixEnv(), spec));
+  Report(report, path);
+  LogInfo(
+      fmt::format("llama.cpp adds it to a GGUF file of its base: -m BASE.gguf --lora {}; in an Ollama "
+                  "Modelfile behind FROM: ADAPTER ./{}",
+                  path, spec.file));
+  return OkStatus();
+}
+
 // Takes the models that follow the first one out of the front of a line.
 std::vector<std::string> TakeOthers(Arguments& line) {
   const auto is_option = [](const std::string& word) {
@@ -186,7 +206,7 @@ Result<int> Export(const Arguments& arguments) {
   TEMPER_RETURN_IF_ERROR(RequireModel(settings.choice.model, kExportCommand));
   TEMPER_RETURN_IF_ERROR(RequireOption(settings.output_dir, "output_dir"));
   const bool gguf = settings.format == ExportFormat::kGguf;
-  for (const char* name : {"gguf_type", "threads"}) {
+  for (const char* name : {"gguf_type", "merge", "threads"}) {
     if (!gguf && line->Sets(name)) return InvalidArgument(fmt::format("--{} is for --format gguf", name));
   }
   if (gguf && line->Sets("add_tokens")) {
@@ -210,7 +230,11 @@ Result<int> Export(const Arguments& arguments) {
     TEMPER_ASSIGN_OR_RETURN(OpenedModel opened, OpenedModel::Open(PosixEnv(), other));
     others.push_back(std::move(opened));
   }
-  TEMPER_RETURN_IF_ERROR(gguf ? ExportGgufFile(settings, model) : ExportFolder(settings, model, others));
+  if (!settings.merge) {
+    TEMPER_RETURN_IF_ERROR(ExportAdapterFile(settings, model));
+  } else {
+    TEMPER_RETURN_IF_ERROR(gguf ? ExportGgufFile(settings, model) : ExportFolder(settings, model, others));
+  }
   return 0;
 }
 

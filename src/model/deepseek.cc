@@ -60,6 +60,7 @@ Result<std::unique_ptr<Model>> ReadDeepseekV2(const Json& file, const std::strin
   TEMPER_RETURN_IF_ERROR(SetGreedyChoice(config, where, &experts));
   TEMPER_ASSIGN_OR_RETURN(const int64_t shared_ffn, ReadSharedExperts(config, where, 2, experts));
   TEMPER_RETURN_IF_ERROR(SetExpertsBehindDense(config, 0, experts, shared_ffn, where, &s));
+  s.gguf = LatentGguf();
   return MakeDecoder(std::move(s));
 }
 
@@ -112,6 +113,7 @@ Result<std::unique_ptr<Model>> ReadDeepseekV3(const Json& file, const std::strin
   TEMPER_ASSIGN_OR_RETURN(const int64_t shared_ffn, SetBiasedChoice(config, where, &experts));
   s.facts.balanced_by_bias = true;
   TEMPER_RETURN_IF_ERROR(SetExpertsBehindDense(config, sarvam ? 1 : 3, experts, shared_ffn, where, &s));
+  s.gguf = LatentGguf();
   return MakeDecoder(std::move(s));
 }
 

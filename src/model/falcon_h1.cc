@@ -114,6 +114,15 @@ Result<std::unique_ptr<Model>> ReadFalconH1(const Json& config, const std::strin
     block.mixer = mixer;
     block.feed_forward = mlp;
   }
+  s.gguf = {.name = "falcon-h1",
+            .out_bias = true,
+            .mlp_bias = true,
+            .factors = true,
+            .needs_head = s.embedding_scale != s.logit_scale,
+            .any_head_dim = true,
+            .mixer = GgufArchitecture::Mixer::kBesideMamba2,
+            .folded_scales = true,
+            .bare_ffn_norm = true};
   return MakeDecoder(std::move(s));
 }
 

@@ -41,6 +41,21 @@ struct GgufArchitecture {
   const char* embedding_norm = nullptr;  // of what the first block reads; nullptr: it has none
   bool normalises_experts = false;       // the weights of a token's experts add up to 1
 
+  // What mixes tokens in layers without attention, or beside it.
+  enum class Mixer : uint8_t { kNone, kShortConv, kGatedDelta, kMamba2, kBesideMamba2, kLatent } mixer = Mixer::kNone;
+  bool tiled_values =
+      false;              // of a gated delta net: heads of values in turn by key head, where files have them grouped
+  bool one_part = false;  // a block is a mixer or an MLP
+  bool gated_attention = false;
+  bool folded_scales = false;  // no scale is computed: all are part of the weights
+  bool dense_first = false;    // the first layers have an MLP in the place of experts
+  // Weights of experts by what the file says: the logistic function, a scale, groups, a bias of the choice.
+  bool routes = false;
+  bool shared_experts = false;  // that are as wide as a number of the others, and counted
+  const char* final_norm = "output_norm";
+  bool bare_ffn_norm = false;  // that norm's name has no ".weight"
+  bool same_kv_heads = false;  // norms of q and k over all heads are of one width
+
   std::vector<std::pair<const char*, GgufValue>> keys = {};  // of this model, behind "<name>."
   // Keys of the file whose values are numbers of the model's files, one of each block, and their names in a block.
   std::vector<std::pair<const char*, std::string>> numbers = {};

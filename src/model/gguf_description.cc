@@ -7,24 +7,20 @@
 #include <cmath>
 #include <iterator>
 
-#include "model/alibi.h"
+#include "model/gguf_missing.h"
+#include "model/gguf_parts.h"
 
 namespace temper {
 namespace {
 
-bool HasWeight(NormKind kind) {
-  return kind != NormKind::kRmsPlain && kind != NormKind::kLayerPlain;
-}
-bool HasShift(NormKind kind) {
-  return kind == NormKind::kLayer || kind == NormKind::kLayerPlusOne;
-}
 bool IsRms(NormKind kind) {
   return kind == NormKind::kRms || kind == NormKind::kRmsPlusOne || kind == NormKind::kRmsPlain;
 }
 
 class Describer {
  public:
-  explicit Describer(const DecoderSpec& spec) : s_(spec), a_(spec.gguf) {}
+  explicit Describer(const DecoderSpec& spec)
+      : s_(spec), a_(spec.gguf), parts_(spec, &out_.tensors), attention_(FirstAttention(spec)) {}
 
   Result<GgufModel> Run() {
     const std::string& family = s_.facts.architecture;
@@ -35,12 +31,12 @@ class Describer {
           "with --format hf",
           family));
     }
-    FindMissing();
-    if (!missing_.empty()) {
+    const std::vector<std::string> missing = MissingInGguf(s_);
+    if (!missing.empty()) {
       return Unsupported(
           fmt::format("{}: this model has what llama.cpp's architecture {} does not compute: {}. Export a Hugging Face "
                       "folder instead, with --format hf",
-                      family, a_.name, fmt::join(missing_, ", ")));
+                      family, a_.name, fmt::join(missing, ", ")));
     }
     out_.architecture = a_.name;
     WriteKeys();
@@ -49,105 +45,6 @@ class Describer {
   }
 
  private:
-  const AttentionSpec& attention(size_t block) const { return std::get<AttentionSpec>(s_.blocks[block].mixer); }
-  const AttentionSpec& first() const { return attention(0); }
-
-  void Need(bool holds, std::string what) {
-    if (!holds && std::find(missing_.begin(), missing_.end(), what) == missing_.end())
-      missing_.push_back(std::move(what));
-  }
-
-  void FindMissing() {
-    if (!a_.missing.empty()) Need(false, a_.missing);
-    for (const DecoderBlock& block : s_.blocks) {
-      Need(std::holds_alternative<AttentionSpec>(block.mixer) &&
-               !std::holds_alternative<std::monostate>(block.feed_forward),
-           "blocks without attention");
-    }
-    if (!missing_.empty()) return;
-    for (size_t b = 0; b < s_.blocks.size(); ++b) FindMissingOf(s_.blocks[b], attention(b), b);
-    Need(s_.embedding_scale == 1 || a_.scales_embedding, "the scale of embeddings");
-    Need(s_.logit_scale == 1 || a_.scales_logits, "the scale of logits");
-    Need(s_.logit_cap == 0 || a_.logit_cap, "the cap of logits");
-    Need(s_.embed == 0 || s_.embed == s_.hidden, "embeddings of another width");
-    Need(s_.position_offset == 0, "the offset of positions");
-    Need(s_.names.embedding_norm.empty() || a_.embedding_norm != nullptr, "the norm of embeddings");
-    Need(s_.sinusoids.empty(), "sinusoids");
-    Need(s_.embedding_rows == 0, "a head of fewer words than the embedding");
-    Need(s_.facts.tied || a_.own_head, "a head that is not the embedding");
-    Need(!s_.head_bias, "a bias of the head");
-    Need(s_.facts.classes == 0, "a head of classes or of a reward");
-    Need(a_.any_head_dim || first().heads * first().head_dim == s_.hidden, "heads of another width (head_dim)");
-    for (const RopeSpec& rope : s_.ropes) FindMissingOf(rope);
-  }
-
-  void FindMissingOf(const DecoderBlock& block, const AttentionSpec& attention, size_t b) {
-    Need(!attention.out_bias || a_.out_bias, "biases of attention's output");
-    const double usual = a_.score_scale != 0 ? a_.score_scale : 1 / std::sqrt(static_cast<double>(attention.head_dim));
-    Need(attention.scale == 0 || std::abs(attention.scale / usual - 1) < 1e-6, "the scale of scores");
-    Need(attention.score_cap == 0 || a_.score_cap, "the cap of scores");
-    Need(!attention.gated && attention.head_gate.empty(), "gates of attention");
-    Need(attention.clip == 0 || a_.clips, "bounds of q, k and v (clip_qkv)");
-    Need(HasSlopes(attention, usual), "ALiBi");
-    Need(attention.qk_norm != AttentionSpec::QkNorm::kEachHead, "norms of q and k with scales of each head");
-    Need(attention.heads == first().heads && attention.kv_heads == first().kv_heads &&
-             attention.head_dim == first().head_dim,
-         "layers with different heads");
-    Need(block.residual_scale == 1 || a_.scales_residual, "the scale of what blocks add");
-    Need(!block.norms.after_sums, "norms after the sums");
-    Need(!block.norms.in_sums, "sums that go on from norms");
-    Need(!block.parallel || a_.parallel, "attention and MLP side by side");
-    if (attention.window > 0 && a_.windows) {
-      Need(attention.window == Window(), "windows of different sizes");
-    }
-    // A layer without a window has the first embedding, one with a window the last.
-    const int rope = attention.window > 0 && s_.ropes.size() > 1 ? 1 : 0;
-    bool turns = !s_.ropes.empty();
-    if (a_.rope == GgufArchitecture::Rope::kThreeOfFour) turns = (b + 1) % 4 != 0;
-    if (a_.rope == GgufArchitecture::Rope::kWindowed) turns = attention.window > 0 || Window() == 0;
-    Need(attention.rope == (turns ? rope : kNoRope), "which layers have a rotary embedding");
-    if (const auto* const mlp = std::get_if<MlpSpec>(&block.feed_forward); mlp != nullptr) {
-      Need(!mlp->bias || a_.mlp_bias, "biases of the MLP");
-      Need(mlp->activation == a_.activation, "the activation of the MLP");
-      Need(experts() == nullptr, "layers with experts beside layers with an MLP");
-    } else if (const auto* const experts = std::get_if<ExpertsSpec>(&block.feed_forward); experts != nullptr) {
-      Need(experts->activation == a_.activation, "the activation of the experts");
-      Need(this->experts() != nullptr, "layers with experts beside layers with an MLP");
-      Need(experts->normalise == a_.normalises_experts, "how the weights of experts add up (norm_topk_prob)");
-    }
-  }
-
-  // The slopes that the architecture computes with, be it none. `scale`: of scores, to which llama.cpp adds them.
-  bool HasSlopes(const AttentionSpec& attention, double scale) const {
-    if (!a_.alibi || attention.rounded_slopes) return attention.slopes.empty();
-    const std::vector<double> usual = AlibiSlopes(attention.heads);
-    return std::equal(usual.begin(), usual.end(), attention.slopes.begin(), attention.slopes.end(),
-                      [&](double a, double b) { return std::abs(b * scale / a - 1) < 1e-6; });
-  }
-
-  void FindMissingOf(const RopeSpec& rope) {
-    using enum RopeDescription::Type;
-    const RopeDescription& d = rope.described;
-    Need(d.type != kDynamic, "dynamic rotary scaling");
-    const bool of_yarn = d.type == kYarn && rope.position_original == d.original;
-    Need(rope.position_beta == 0 || (a_.scales_queries && of_yarn), "queries that are scaled with their position");
-    Need(d.type != kYarn || (d.truncates && (a_.betas || (d.beta_fast == 32 && d.beta_slow == 1))),
-         "the bounds of YaRN (truncate, beta_fast, beta_slow)");
-    Need(&rope == &s_.ropes[0] || d.type == kPlain, "rotary scaling of layers with a window");
-    Need((d.type != kLlama3 && d.type != kLongrope) || a_.factors, "rotary scaling with a factor for each frequency");
-    Need(rope.interleaved == s_.ropes[0].interleaved && (!rope.interleaved || a_.interleaved),
-         "the order of rotary pairs");
-  }
-
-  // Of the layers that have one; 0: none has.
-  int64_t Window() const {
-    for (size_t b = 0; b < s_.blocks.size(); ++b) {
-      if (attention(b).window > 0) return attention(b).window;
-    }
-    return 0;
-  }
-  const ExpertsSpec* experts() const { return std::get_if<ExpertsSpec>(&s_.blocks.front().feed_forward); }
-
   void Set(const std::string& key, GgufValue value) {
     out_.metadata.Set(fmt::format("{}.{}", a_.name, key), std::move(value));
   }
@@ -156,28 +53,15 @@ class Describer {
 
   void WriteKeys() {
     out_.blocks = std::ssize(s_.blocks);
-    out_.heads = first().heads;
-    out_.kv_heads = first().kv_heads;
     SetCount("block_count", out_.blocks);
     SetCount("context_length", s_.facts.max_positions);
     SetCount("embedding_length", s_.hidden);
     SetCount("vocab_size", s_.facts.vocab);
-    SetCount("attention.head_count", out_.heads);
-    SetCount("attention.head_count_kv", out_.kv_heads);
-    SetCount("attention.key_length", first().head_dim);
-    SetCount("attention.value_length", first().head_dim);
+    if (attention_ != nullptr) WriteHeads();
     SetNumber(IsRms(s_.norm.kind) ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon", s_.norm.eps);
-    if (const ExpertsSpec* const e = experts(); e != nullptr) {
-      out_.experts = e->experts;
-      SetCount("feed_forward_length", e->ffn);
-      SetCount("expert_feed_forward_length", e->ffn);
-      SetCount("expert_count", e->experts);
-      SetCount("expert_used_count", e->active);
-      if (e->shared) SetCount("expert_shared_feed_forward_length", e->shared->ffn);
-    } else {
-      SetCount("feed_forward_length", std::get<MlpSpec>(s_.blocks.front().feed_forward).ffn);
-    }
-    if (first().score_cap != 0) SetNumber("attn_logit_softcapping", first().score_cap);
+    WriteWidths();
+    if (const ExpertsSpec* const e = FirstExperts(s_)) WriteExperts(*e);
+    WriteMixers();
     if (s_.logit_cap != 0) SetNumber("final_logit_softcapping", s_.logit_cap);
     WriteWindows();
     if (!s_.ropes.empty()) WriteRope(s_.ropes[0]);
@@ -185,12 +69,128 @@ class Describer {
     for (const auto& [key, value] : a_.keys) Set(key, value);
     for (const auto& [key, name] : a_.numbers) {
       GgufNumbers& numbers = out_.numbers.emplace_back(GgufNumbers{.key = key, .parts = {}});
-      for (size_t b = 0; b < s_.blocks.size(); ++b) numbers.parts.push_back(Named(PathOf(b) + name));
+      for (size_t b = 0; b < s_.blocks.size(); ++b) {
+        numbers.parts.push_back({.name = PathOf(b) + name, .shape = {}, .source = {}});
+      }
     }
   }
 
+  void WriteHeads() {
+    out_.heads = attention_->heads;
+    out_.kv_heads = attention_->kv_heads;
+    SetCount("attention.head_count", out_.heads);
+    const bool all = std::all_of(s_.blocks.begin(), s_.blocks.end(), [](const auto& b) { return AttentionOf(b); });
+    if (all || a_.mixer == GgufArchitecture::Mixer::kGatedDelta) {
+      SetCount("attention.head_count_kv", out_.kv_heads);
+    } else {  // 0: a layer without attention
+      std::vector<int32_t> heads;
+      for (const DecoderBlock& block : s_.blocks) {
+        heads.push_back(AttentionOf(block) == nullptr ? 0 : static_cast<int32_t>(out_.kv_heads));
+      }
+      Set("attention.head_count_kv", heads);
+    }
+    SetCount("attention.key_length", attention_->head_dim);
+    SetCount("attention.value_length", attention_->head_dim);
+    if (attention_->score_cap != 0) SetNumber("attn_logit_softcapping", attention_->score_cap);
+  }
+
+  // Of MLPs; where a block is of one part, 0 where it has none.
+  void WriteWidths() {
+    if (a_.one_part) {
+      std::vector<int32_t> widths;
+      for (const DecoderBlock& block : s_.blocks) {
+        widths.push_back(MlpOf(block) == nullptr ? 0 : static_cast<int32_t>(MlpOf(block)->ffn));
+      }
+      Set("feed_forward_length", widths);
+      return;
+    }
+    const MlpSpec* const mlp = MlpOf(s_.blocks.front());
+    SetCount("feed_forward_length", mlp != nullptr ? mlp->ffn : FirstExperts(s_)->ffn);
+  }
+
+  void WriteExperts(const ExpertsSpec& e) {
+    out_.experts = e.experts;
+    SetCount("expert_feed_forward_length", e.ffn);
+    SetCount("expert_count", e.experts);
+    SetCount("expert_used_count", e.active);
+    if (e.shared) SetCount("expert_shared_feed_forward_length", e.shared->ffn);
+    if (a_.shared_experts) SetCount("expert_shared_count", e.shared ? e.shared->ffn / e.ffn : 0);
+    if (a_.dense_first) {
+      const auto first = std::find_if(s_.blocks.begin(), s_.blocks.end(), [](const DecoderBlock& block) {
+        return std::holds_alternative<ExpertsSpec>(block.feed_forward);
+      });
+      SetCount("leading_dense_block_count", first - s_.blocks.begin());
+    }
+    if (!a_.routes) return;
+    constexpr int64_t kSoftmax = 1, kSigmoid = 2;  // llama_expert_gating_func_type
+    SetCount("expert_gating_func", e.sigmoid ? kSigmoid : kSoftmax);
+    Set("expert_weights_norm", e.normalise);
+    SetNumber("expert_weights_scale", e.scale);
+    if (e.groups > 0) {
+      SetCount("expert_group_count", e.groups);
+      SetCount("expert_group_used_count", e.top_groups);
+    }
+  }
+
+  void WriteMixers() {
+    for (const DecoderBlock& block : s_.blocks) {
+      if (const auto* const conv = std::get_if<ShortConvSpec>(&block.mixer)) {
+        SetCount("shortconv.l_cache", conv->taps);
+      } else if (const auto* const delta = std::get_if<GatedDeltaSpec>(&block.mixer)) {
+        WriteRecurrence(delta->taps, delta->value_heads * delta->value_dim, delta->key_dim, delta->value_heads,
+                        delta->key_heads);
+        return WriteRecurrentLayers();
+      } else if (const Mamba2Spec* const mamba = Mamba2Of(block)) {
+        WriteRecurrence(mamba->taps, mamba->heads * mamba->value_dim, mamba->state_dim, mamba->heads, mamba->groups);
+        if (mamba->least_step > 0) {
+          out_.notices.push_back(
+              fmt::format("llama.cpp's {} has no least step of its recurrence, which is {} here (time_step_min): where "
+                          "steps would be smaller, answers may differ",
+                          a_.name, mamba->least_step));
+        }
+        return;
+      } else if (const auto* const latent = std::get_if<LatentAttentionSpec>(&block.mixer)) {
+        return WriteLatent(*latent);
+      }
+    }
+  }
+
+  void WriteRecurrence(int64_t taps, int64_t inner, int64_t state, int64_t heads, int64_t groups) {
+    SetCount("ssm.conv_kernel", taps);
+    SetCount("ssm.inner_size", inner);
+    SetCount("ssm.state_size", state);
+    SetCount("ssm.time_step_rank", heads);  // the place where llama.cpp has their number
+    SetCount("ssm.group_count", groups);
+  }
+
+  // Every so many layers one is of attention, if so; the list of them all is what newer programs read.
+  void WriteRecurrentLayers() {
+    std::vector<bool> recurrent;
+    for (const DecoderBlock& block : s_.blocks) recurrent.push_back(AttentionOf(block) == nullptr);
+    const int64_t interval = std::find(recurrent.begin(), recurrent.end(), false) - recurrent.begin() + 1;
+    bool regular = true;
+    for (size_t b = 0; b < recurrent.size(); ++b) {
+      regular = regular && recurrent[b] == ((static_cast<int64_t>(b) + 1) % interval != 0);
+    }
+    if (regular) SetCount("full_attention_interval", interval);
+    Set("attention.recurrent_layers", recurrent);
+  }
+
+  void WriteLatent(const LatentAttentionSpec& l) {
+    out_.heads = l.heads;
+    out_.kv_heads = 1;
+    SetCount("attention.head_count", l.heads);
+    SetCount("attention.head_count_kv", 1);
+    SetCount("attention.q_lora_rank", l.q_rank);
+    SetCount("attention.kv_lora_rank", l.kv_rank);
+    SetCount("attention.key_length", l.kv_rank + l.rope_dim);
+    SetCount("attention.value_length", l.kv_rank);
+    SetCount("attention.key_length_mla", l.head_dim + l.rope_dim);
+    SetCount("attention.value_length_mla", l.v_head_dim);
+  }
+
   void WriteWindows() {
-    const int64_t window = Window();
+    const int64_t window = WindowOf(s_);
     if (window == 0) return;
     if (!a_.windows) {
       out_.notices.push_back(
@@ -200,7 +200,9 @@ class Describer {
       return;
     }
     std::vector<bool> pattern;
-    for (size_t b = 0; b < s_.blocks.size(); ++b) pattern.push_back(attention(b).window > 0);
+    for (const DecoderBlock& block : s_.blocks) {
+      pattern.push_back(AttentionOf(block) != nullptr && AttentionOf(block)->window > 0);
+    }
     SetCount("attention.sliding_window", window);
     Set("attention.sliding_window_pattern", pattern);
   }
@@ -238,42 +240,22 @@ class Describer {
   // Of a block's modules, in the model.
   std::string PathOf(size_t b) const { return fmt::format("{}{}{}.", s_.names.prefix, s_.names.blocks, b); }
 
-  static StoredWeight Named(std::string name) { return {.name = std::move(name), .shape = {}, .source = {}}; }
-
-  GgufTensor& Add(const std::string& name, std::vector<std::string> weights) {
-    GgufTensor& tensor = out_.tensors.emplace_back(GgufTensor{.name = name});
-    for (std::string& weight : weights) tensor.parts.push_back(Named(std::move(weight)));
-    return tensor;
-  }
-  void AddNorm(const std::string& name, const NormSpec& norm, const std::string& module) {
-    if (HasWeight(norm.kind)) {
-      const bool plus_one = norm.kind == NormKind::kRmsPlusOne || norm.kind == NormKind::kLayerPlusOne;
-      Add(name + ".weight", {module + ".weight"}).added = plus_one ? 1 : 0;
-    }
-    if (HasShift(norm.kind)) Add(name + ".bias", {module + ".bias"});
-  }
-  // `segments` of a fused projection are stored in `module`; without any it is all of it.
-  void AddLinear(const std::string& name, const std::string& module, bool bias,
-                 const std::vector<std::string>& segments = {}, RowOrder order = {}) {
-    for (const char* what : {".weight", ".bias"}) {
-      if (!bias && what == std::string_view(".bias")) continue;
-      std::vector<std::string> weights;
-      for (const std::string& segment : segments) weights.push_back(module + what + "/" + segment);
-      if (segments.empty()) weights.push_back(module + what);
-      Add(name + what, std::move(weights)).order = order;
-    }
-  }
-
   void WriteTensors() {
     const std::string& p = s_.names.prefix;
-    Add("token_embd.weight", {p + s_.names.embedding + ".weight"});
-    if (!s_.names.positions.empty()) Add("position_embd.weight", {p + s_.names.positions + ".weight"});
-    if (!s_.names.embedding_norm.empty()) AddNorm(a_.embedding_norm, s_.norm, p + s_.names.embedding_norm);
+    const std::string embedding = p + s_.names.embedding + ".weight";
+    const double embedding_scale = a_.folded_scales ? s_.embedding_scale : 1;
+    parts_.Add("token_embd.weight", {embedding}).scale = embedding_scale;
+    if (!s_.names.positions.empty()) parts_.Add("position_embd.weight", {p + s_.names.positions + ".weight"});
+    if (!s_.names.embedding_norm.empty()) {
+      parts_.AddNorm(a_.embedding_norm, s_.norm, p + s_.names.embedding_norm);
+    }
     for (size_t b = 0; b < s_.blocks.size(); ++b) WriteBlock(b);
-    if (!s_.names.final_norm.empty()) AddNorm("output_norm", s_.norm, p + s_.names.final_norm);
-    const std::string head = s_.names.head + ".weight";
-    if (!s_.facts.tied) Add("output.weight", {head});
-    if (s_.facts.tied && a_.needs_head) Add("output.weight", {p + s_.names.embedding + ".weight"});
+    if (!s_.names.final_norm.empty()) parts_.AddNorm(a_.final_norm, s_.norm, p + s_.names.final_norm);
+    if (a_.folded_scales) out_.head_scale = s_.logit_scale;
+    if (!s_.facts.tied || a_.needs_head) {
+      const std::string head = s_.facts.tied ? embedding : s_.names.head + ".weight";
+      parts_.Add("output.weight", {head}).scale = out_.head_scale;
+    }
     if (a_.own_head) out_.head = "output.weight";
   }
 
@@ -282,75 +264,22 @@ class Describer {
     const std::string in = PathOf(b);
     const std::string blk = fmt::format("blk.{}.", b);
     const auto norm = [&](const char* name, const std::string& module) {
-      if (!module.empty()) AddNorm(blk + name, block.norms.spec, in + module);
+      if (!module.empty()) parts_.AddNorm(blk + name, block.norms.spec, in + module);
     };
     norm(a_.attn_norm, block.norms.mixer);
-    WriteAttention(attention(b), blk, in);
+    parts_.AddMixer(block.mixer, blk, in);
     norm("post_attention_norm", block.norms.mixer_out);
     norm(a_.ffn_norm, block.norms.feed_forward);
-    if (const auto* const mlp = std::get_if<MlpSpec>(&block.feed_forward); mlp != nullptr) {
-      WriteMlp(*mlp, blk, "", in);
-    } else {
-      WriteExperts(std::get<ExpertsSpec>(block.feed_forward), blk, in);
-    }
+    if (a_.bare_ffn_norm) out_.tensors.back().name = blk + a_.ffn_norm;
+    parts_.AddFeedForward(block.feed_forward, blk, in);
     norm("post_ffw_norm", block.norms.feed_forward_out);
-  }
-
-  void WriteAttention(const AttentionSpec& a, const std::string& blk, const std::string& in) {
-    const std::string path = in + a.path;
-    const bool reorders = a.rope != kNoRope && a_.interleaved && !s_.ropes[static_cast<size_t>(a.rope)].interleaved;
-    // The rows that are not turned come in the same order in layers without an embedding: scores do not depend on it.
-    const bool reordered =
-        reorders || (a.rope == kNoRope && !s_.ropes.empty() && a_.interleaved && !s_.ropes[0].interleaved);
-    const RowOrder order = reordered ? RowOrder{a.head_dim, 2 * std::ssize(s_.ropes[0].inv_freq)} : RowOrder{};
-    if (a.fused_qkv && a_.fused_qkv) {
-      AddLinear(blk + "attn_qkv", path + a.qkv, a.qkv_bias, {"q", "k", "v"});
-    } else if (a.fused_qkv) {
-      for (const char* part : {"q", "k", "v"}) {
-        AddLinear(blk + "attn_" + part, path + a.qkv, a.qkv_bias, {part}, *part == 'v' ? RowOrder{} : order);
-      }
-    } else {
-      AddLinear(blk + "attn_q", path + a.q, a.qkv_bias, {}, order);
-      AddLinear(blk + "attn_k", path + a.k, a.qkv_bias, {}, order);
-      AddLinear(blk + "attn_v", path + a.v, a.qkv_bias);
-    }
-    if (a.qk_norm != AttentionSpec::QkNorm::kNone) {
-      AddNorm(blk + "attn_q_norm", a.norm, path + a.q_norm);
-      AddNorm(blk + "attn_k_norm", a.norm, path + a.k_norm);
-    }
-    AddLinear(blk + "attn_output", path + a.out, a.out_bias);
-  }
-
-  // `suffix`: of names, "_shexp" for the MLP beside experts.
-  void WriteMlp(const MlpSpec& m, const std::string& blk, const std::string& suffix, const std::string& in) {
-    const auto name = [&](const char* part) { return blk + part + suffix; };
-    if (m.gated && m.fused_gate_up && a_.fused_gate_up) {
-      AddLinear(name("ffn_up"), in + m.gate_up, m.bias, {"gate", "up"});
-    } else if (m.gated && m.fused_gate_up) {
-      AddLinear(name("ffn_gate"), in + m.gate_up, m.bias, {"gate"});
-      AddLinear(name("ffn_up"), in + m.gate_up, m.bias, {"up"});
-    } else {
-      if (m.gated) AddLinear(name("ffn_gate"), in + m.gate, m.bias);
-      AddLinear(name("ffn_up"), in + m.up, m.bias);
-    }
-    AddLinear(name("ffn_down"), in + m.down, m.bias);
-  }
-
-  void WriteExperts(const ExpertsSpec& e, const std::string& blk, const std::string& in) {
-    const std::string module = in + e.module + ".";
-    Add(blk + "ffn_gate_inp.weight", {in + e.router + ".weight"});
-    Add(blk + "ffn_gate_exps.weight", {module + e.gate_up + "/gate"});
-    Add(blk + "ffn_up_exps.weight", {module + e.gate_up + "/up"});
-    Add(blk + "ffn_down_exps.weight", {module + e.down});
-    if (!e.shared) return;
-    Add(blk + "ffn_gate_inp_shexp.weight", {in + e.shared_gate + ".weight"});
-    WriteMlp(*e.shared, blk, "_shexp", in);
   }
 
   const DecoderSpec& s_;
   const GgufArchitecture& a_;
-  std::vector<std::string> missing_;
   GgufModel out_;
+  GgufParts parts_;
+  const AttentionSpec* const attention_;  // the first; nullptr: it is latent
 };
 
 }  // namespace

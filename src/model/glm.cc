@@ -82,6 +82,12 @@ Result<std::unique_ptr<Model>> ReadGlm4Moe(const Json& config, const std::string
   TEMPER_ASSIGN_OR_RETURN(const int64_t shared_ffn, SetBiasedChoice(config, where, &experts));
   s.facts.balanced_by_bias = true;
   TEMPER_RETURN_IF_ERROR(SetExpertsBehindDense(config, 1, experts, shared_ffn, where, &s));
+  s.gguf = {.name = "glm4moe",
+            .any_head_dim = true,
+            .ffn_norm = "post_attention_norm",
+            .dense_first = true,
+            .routes = true,
+            .shared_experts = true};
   return MakeDecoder(std::move(s));
 }
 
@@ -121,6 +127,7 @@ Result<std::unique_ptr<Model>> ReadGlm4MoeLite(const Json& file, const std::stri
     if (sparse) s.blocks[b].feed_forward = experts;
   }
   s.facts.ignored.push_back(fmt::format(".layers.{}.", s.blocks.size()));  // drafts, which the class does not load
+  s.gguf = LatentGguf();
   return MakeDecoder(std::move(s));
 }
 

@@ -7,7 +7,9 @@
 // GraniteSWAForCausalLM): Granite 3 with windows in most layers, a sink per head, and a theta or none for each layer.
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -98,6 +100,25 @@ Result<Mamba2Spec> ReadGraniteMamba(const Json& config, int64_t hidden, double n
   return m;
 }
 
+// `divisor`: of logits. REQUIRES: a layer of attention.
+GgufArchitecture GraniteGguf(const char* name, DecoderSpec& s, double divisor) {
+  const AttentionSpec& attention = *s.attentions()[0];
+  return {.name = name,
+          .interleaved = true,
+          .out_bias = true,
+          .factors = true,
+          .scales_embedding = true,
+          .scales_residual = true,
+          .scales_logits = true,
+          .score_scale = attention.scale,
+          .any_head_dim = true,
+          .normalises_experts = true,
+          .keys = {{"attention.scale", static_cast<float>(attention.scale)},
+                   {"embedding_scale", static_cast<float>(s.embedding_scale)},
+                   {"residual_scale", static_cast<float>(s.blocks[0].residual_scale)},
+                   {"logit_scale", static_cast<float>(divisor)}}};
+}
+
 // Granite 3's blocks with experts, and with an MLP of all tokens beside them where `shared_ffn` is not 0.
 Result<std::unique_ptr<Model>> ReadGraniteMixture(const Json& file, const char* architecture, int64_t shared_ffn,
                                                   const std::string& where) {
@@ -111,6 +132,7 @@ Result<std::unique_ptr<Model>> ReadGraniteMixture(const Json& file, const char* 
     shared->ffn = shared_ffn;
   }
   TEMPER_RETURN_IF_ERROR(SetGraniteExperts(config, std::move(shared), where, &s));
+  s.gguf = GraniteGguf("granitemoe", s, divisor);
   return MakeDecoder(std::move(s));
 }
 
@@ -135,21 +157,8 @@ Result<std::unique_ptr<Model>> ReadGranite(const Json& config, const std::string
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s,
                           ReadGranites(config, "GraniteForCausalLM", kGraniteDefaults, 1, &divisor, where));
   s.logit_scale = 1 / divisor;
-  const AttentionSpec& attention = *s.attentions()[0];
-  s.gguf = {.name = "granite",
-            .interleaved = true,
-            .out_bias = true,
-            .mlp_bias = true,
-            .factors = true,
-            .scales_embedding = true,
-            .scales_residual = true,
-            .scales_logits = true,
-            .score_scale = attention.scale,
-            .any_head_dim = true,
-            .keys = {{"attention.scale", static_cast<float>(attention.scale)},
-                     {"embedding_scale", static_cast<float>(s.embedding_scale)},
-                     {"residual_scale", static_cast<float>(s.blocks[0].residual_scale)},
-                     {"logit_scale", static_cast<float>(divisor)}}};
+  s.gguf = GraniteGguf("granite", s, divisor);
+  s.gguf.mlp_bias = true;
   return MakeDecoder(std::move(s));
 }
 
@@ -194,6 +203,13 @@ Result<std::unique_ptr<Model>> ReadGraniteHybrid(const Json& file, const std::st
   attention.resize(s.blocks.size(), false);
   for (size_t b = 0; b < attention.size(); ++b) {
     if (!attention[b]) s.blocks[b].mixer = mamba;
+  }
+  const auto layers = std::count(attention.begin(), attention.end(), true);
+  if (layers > 0) {
+    const bool all = layers == std::ssize(attention);
+    s.gguf = GraniteGguf(!all ? "granitehybrid" : experts != 0 ? "granitemoe" : "granite", s, divisor);
+    if (!all) s.gguf.mixer = GgufArchitecture::Mixer::kMamba2;
+    s.gguf.keys.emplace_back("rope.scaling.finetuned", defaults.rotary);
   }
   return MakeDecoder(std::move(s));
 }

@@ -70,4 +70,15 @@ Result<DecoderSpec> ReadLatentDecoder(const Json& config, std::string architectu
   return s;
 }
 
+GgufArchitecture LatentGguf() {
+  return {.name = "deepseek2",
+          .interleaved = true,
+          .betas = true,
+          .any_head_dim = true,
+          .mixer = GgufArchitecture::Mixer::kLatent,
+          .dense_first = true,
+          .routes = true,
+          .shared_experts = true};
+}
+
 }  // namespace temper

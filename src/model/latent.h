@@ -21,4 +21,7 @@ struct LatentDefaults {
 Result<DecoderSpec> ReadLatentDecoder(const Json& config, std::string architecture, const DecoderDefaults& defaults,
                                       const LatentDefaults& latent, const std::string& where);
 
+// llama.cpp's architecture for all of them, with experts.
+GgufArchitecture LatentGguf();
+
 }  // namespace temper

@@ -147,6 +147,7 @@ Result<std::unique_ptr<Model>> ReadLfm2(const Json& file, const std::string& whe
   for (size_t b = 0; b < attention.size(); ++b) {
     if (!attention[b]) s.blocks[b].mixer = conv;
   }
+  s.gguf = {.name = "lfm2", .mixer = GgufArchitecture::Mixer::kShortConv, .final_norm = "token_embd_norm"};
   return MakeDecoder(std::move(s));
 }
 

@@ -150,6 +150,14 @@ Result<std::unique_ptr<Model>> ReadNemotronH(const Json& file, const std::string
     if (parts[b] == LayerPart::kMamba) block.mixer = mamba;
     block.feed_forward = std::monostate();
   }
+  s.gguf = {.name = "nemotron_h",
+            .activation = Activation::kReluSquared,
+            .out_bias = true,
+            .mlp_bias = true,
+            .any_head_dim = true,
+            .mixer = GgufArchitecture::Mixer::kMamba2,
+            .one_part = true,
+            .keys = {{"attention.layer_norm_epsilon", static_cast<float>(s.norm.eps)}}};
   return MakeDecoder(std::move(s));
 }
 

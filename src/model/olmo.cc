@@ -101,6 +101,7 @@ Result<std::unique_ptr<Model>> ReadOlmoe(const Json& config, const std::string& 
   TEMPER_ASSIGN_OR_RETURN(experts.normalise, BoolOr(config, "norm_topk_prob", false, where));
   TEMPER_ASSIGN_OR_RETURN(experts, ReadExperts(config, "intermediate_size", experts, where, &s, /*balance=*/0.01));
   for (DecoderBlock& block : s.blocks) block.feed_forward = experts;
+  s.gguf = {.name = "olmoe", .needs_head = true, .same_kv_heads = true};
   return MakeDecoder(std::move(s));
 }
 

@@ -78,6 +78,21 @@ constexpr DecoderDefaults kMixtureDefaults = {.vocab = 248320,
                                               .head_dim = 256,
                                               .rope = {.partial = 0.25}};
 
+// llama.cpp turns texts as it turns pictures: three counts of positions take every third pair each.
+std::vector<int32_t> SectionsOf(const DecoderSpec& s) {
+  const auto pairs = static_cast<int32_t>(s.ropes[0].inv_freq.size());
+  return {(pairs + 2) / 3, (pairs + 1) / 3, pairs / 3, 0};
+}
+
+GgufArchitecture DeltaGguf(const char* name, bool tiled_values) {
+  return {.name = name,
+          .any_head_dim = true,
+          .ffn_norm = "post_attention_norm",
+          .mixer = GgufArchitecture::Mixer::kGatedDelta,
+          .tiled_values = tiled_values,
+          .gated_attention = true};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Model>> ReadQwen35(const Json& config, const std::string& where) {
@@ -88,6 +103,8 @@ Result<std::unique_ptr<Model>> ReadQwen35(const Json& config, const std::string&
   defaults.kv_heads = 4;
   TEMPER_ASSIGN_OR_RETURN(DecoderSpec s, ReadDeltaDecoder(config, "Qwen3_5ForCausalLM", defaults, where));
   s.names.other_prefix = "model.language_model.";  // as transformers writes the text model of a multimodal folder
+  s.gguf = DeltaGguf("qwen35", /*tiled_values=*/true);
+  s.gguf.keys = {{"rope.dimension_sections", SectionsOf(s)}};
   return MakeDecoder(std::move(s));
 }
 
@@ -105,6 +122,9 @@ Result<std::unique_ptr<Model>> ReadQwen35Moe(const Json& config, const std::stri
                                                                   .files = ForwardBuilder::StackFiles::kOutIn},
                                                                  where, &s));
   for (DecoderBlock& block : s.blocks) block.feed_forward = experts;
+  s.gguf = DeltaGguf("qwen35moe", /*tiled_values=*/true);
+  s.gguf.normalises_experts = true;
+  s.gguf.keys = {{"rope.dimension_sections", SectionsOf(s)}};
   return MakeDecoder(std::move(s));
 }
 
@@ -122,6 +142,8 @@ Result<std::unique_ptr<Model>> ReadQwen3Next(const Json& config, const std::stri
   TEMPER_ASSIGN_OR_RETURN(MlpSpec shared, ReadSharedExpert(config, 512, s, where));
   TEMPER_RETURN_IF_ERROR(SetQwenExperts(
       config, {.experts = 512, .active = 10, .ffn = 512, .normalise = true, .shared = std::move(shared)}, where, &s));
+  s.gguf = DeltaGguf("qwen3next", /*tiled_values=*/false);
+  s.gguf.normalises_experts = true;
   return MakeDecoder(std::move(s));
 }
 

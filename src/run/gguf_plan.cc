@@ -61,6 +61,19 @@ Result<GgufExportSpec> PlanGguf(Env& env, const OpenedModel& model) {
   return spec;
 }
 
+Result<GgufExportSpec> PlanGgufAdapter(const OpenedModel& model) {
+  GgufExportSpec spec;
+  TEMPER_ASSIGN_OR_RETURN(spec.model, model.model().Gguf());
+  TEMPER_ASSIGN_OR_RETURN(spec.source, model.ExportPlan());
+  spec.metadata.Set("general.name", NameOf(model));
+  const std::string base = model.adapter() ? model.adapter()->base_model : "";
+  if (!base.empty()) {
+    spec.metadata.Set("general.base_model.count", uint32_t{1});
+    spec.metadata.Set("general.base_model.0.name", BaseName(base));
+  }
+  return spec;
+}
+
 Result<std::string> ModelfileOf(const OpenedModel& model, const std::string& file) {
   std::string text = fmt::format("# ollama create NAME -f Modelfile\nFROM ./{}\n", file);
   const auto tokenizer = TokenizerWithStops(model);

@@ -13,6 +13,9 @@ namespace temper {
 // cannot hold, by name. A model without a tokenizer is written without one, with a notice.
 Result<GgufExportSpec> PlanGguf(Env& env, const OpenedModel& model);
 
+// The same for its adapter alone (ExportGgufAdapter): without tokenizer and templates, with the base's name.
+Result<GgufExportSpec> PlanGgufAdapter(const OpenedModel& model);
+
 // The text of a Modelfile for `file`, in the same folder: the model, the chat template in Ollama's language if it can
 // be translated (else a comment that says so), and the texts at which to stop.
 Result<std::string> ModelfileOf(const OpenedModel& model, const std::string& file);

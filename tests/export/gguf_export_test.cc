@@ -6,11 +6,13 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/project_folder_for_test.h"
 #include "base/scratch_folder.h"
+#include "checkpoint/gguf_adapter.h"
 #include "checkpoint/sliced_weights.h"
 #include "checkpoint/state_for_test.h"
 #include "format/json.h"
@@ -186,6 +188,137 @@ TEST(GgufExport, NumbersThatTheTypeCannotHoldAreNamed) {
   EXPECT_EQ(report.status().code(), StatusCode::kNumerical);
   EXPECT_NE(report.status().message().find("blk.1.ffn_up.weight"), std::string::npos) << report.status().message();
   EXPECT_FALSE(PosixEnv().IsFile(folder / "out/m.gguf"));
+}
+
+// [rows, r] times [r, columns].
+std::vector<float> Product(const std::vector<float>& b, const std::vector<float>& a, size_t r) {
+  const size_t rows = b.size() / r, columns = a.size() / r;
+  std::vector<float> w(rows * columns);
+  for (size_t row = 0; row < rows; ++row) {
+    for (size_t k = 0; k < r; ++k) {
+      for (size_t c = 0; c < columns; ++c) w[row * columns + c] += b[row * r + k] * a[k * columns + c];
+    }
+  }
+  return w;
+}
+
+// Rows of q and k are reordered (Llama), cut out of a fused product (GLM), transposed in the base's files (GPT-2).
+TEST(GgufExport, ABaseWithItsAdapterIsTheMergedModel) {
+  for (const auto& [base_name, name] :
+       {std::pair{"llama_gqa_tied", "lora_llama_rslora"}, {"glm4", "lora_glm4"}, {"gpt2", "lora_gpt2"}}) {
+    SCOPED_TRACE(name);
+    const std::string model = kGoldens + "models/" + base_name, adapter = kGoldens + "adapters/" + name;
+    const OpenedModel both = Open(model, adapter);
+    ScratchFolder folder;
+    ASSERT_TRUE(Export(Open(model), folder / "base", QuantMix::kF32).ok());
+    ASSERT_TRUE(Export(both, folder / "merged", QuantMix::kF32).ok());
+    GgufExportSpec spec = Must(PlanGgufAdapter(both));
+    spec.source.output_dir = folder / "adapter";
+    spec.mix = QuantMix::kF32;
+    spec.file = "m.gguf";
+    const auto report = ExportGgufAdapter(PosixEnv(), spec);
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    const GgufFile base = GgufFile::Read(folder / "base/m.gguf"), merged = GgufFile::Read(folder / "merged/m.gguf");
+    const GgufFile alone = GgufFile::Read(folder / "adapter/m.gguf");
+    EXPECT_EQ(alone.texts.at("general.type"), "adapter");
+    EXPECT_EQ(alone.texts.at("general.architecture"), base.texts.at("general.architecture"));
+    const LoraModule& m = spec.source.modules.front();
+    int64_t adapted = 0;
+    for (const auto& [tensor, w] : base.tensors) {
+      std::vector<float> sum = w;
+      if (alone.tensors.contains(tensor + ".lora_a")) {
+        const auto r = static_cast<size_t>(m.r);
+        const std::vector<float> product =
+            Product(alone.tensors.at(tensor + ".lora_b"), alone.tensors.at(tensor + ".lora_a"), r);
+        ASSERT_EQ(product.size(), w.size()) << tensor;
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<float>(m.scale) * product[i];
+        ++adapted;
+      }
+      const std::vector<float>& expected = merged.tensors.at(tensor);
+      for (size_t i = 0; i < sum.size(); ++i) ASSERT_NEAR(sum[i], expected[i], 1e-5) << tensor << " " << i;
+    }
+    EXPECT_EQ(2 * adapted, report->tensors);
+    EXPECT_NE(base.tensors, merged.tensors) << "the adapter changes nothing";
+  }
+}
+
+TEST(GgufExport, WhatAnAdaptersFileCannotHoldIsRefusedByName) {
+  const auto message = [](const std::string& model, const std::string& adapter,
+                          const std::function<void(GgufExportSpec&)>& change) {
+    GgufExportSpec spec = Must(PlanGgufAdapter(Open(kGoldens + "models/" + model, kGoldens + "adapters/" + adapter)));
+    ScratchFolder folder;
+    spec.source.output_dir = folder / "out";
+    spec.file = "m.gguf";
+    change(spec);
+    const auto report = ExportGgufAdapter(PosixEnv(), spec);
+    EXPECT_FALSE(report.ok());
+    EXPECT_FALSE(PosixEnv().IsFile(folder / "out/m.gguf"));
+    return report.status().message();
+  };
+  const auto none = [](GgufExportSpec&) {};
+  EXPECT_NE(message("glm4_moe_lite", "curve_lora_glm4_moe_lite", none).find("experts (model.layers.1.mlp"),
+            std::string::npos);
+  EXPECT_NE(message("glm4_moe_lite", "curve_lora_glm4_moe_lite",
+                    [](auto& s) { std::erase_if(s.source.modules, [](const auto& m) { return m.matrices > 0; }); })
+                .find("kv_b_proj"),
+            std::string::npos);
+  EXPECT_NE(message("glm4", "curve_lora_glm4", [](auto& s) { s.mix = QuantMix::kQ4KM; }).find("--gguf_type"),
+            std::string::npos);
+  EXPECT_NE(message("glm4", "curve_lora_glm4", [](auto& s) { s.source.modules[0].has_magnitudes = true; }).find("DoRA"),
+            std::string::npos);
+}
+
+TEST(GgufExport, StatesDecayByMinusTheExponential) {
+  const std::string model = kGoldens + "models/falcon_h1";
+  ScratchFolder folder;
+  ASSERT_TRUE(Export(Open(model), folder / "out", QuantMix::kF32).ok());
+  const GgufFile file = GgufFile::Read(folder / "out/m.gguf");
+  const std::vector<float> stored = TensorOf(model, "model.layers.0.mamba.A_log");
+  const std::vector<float>& decay = file.tensors.at("blk.0.ssm_a");
+  ASSERT_EQ(decay.size(), stored.size());
+  for (size_t i = 0; i < stored.size(); ++i) EXPECT_FLOAT_EQ(decay[i], -std::exp(stored[i]));
+  // 24 rows of z and as many of x, which are scaled by 1.3, and by 0.8 and 1.2.
+  const std::vector<float> in = TensorOf(model, "model.layers.0.mamba.in_proj.weight");
+  const std::vector<float>& scaled = file.tensors.at("blk.0.ssm_in.weight");
+  EXPECT_FLOAT_EQ(scaled[5], in[5] * 1.3f * 0.8f);
+  EXPECT_FLOAT_EQ(scaled[24 * 16 + 5], in[24 * 16 + 5] * 1.3f * 1.2f);
+  // Channels of x, b and c, which are three weights of one tensor.
+  EXPECT_EQ(file.tensors.at("blk.0.ssm_conv1d.weight"), TensorOf(model, "model.layers.0.mamba.conv1d.weight"));
+}
+
+TEST(GgufExport, KeysOfLatentsAreTurnedHeadByHead) {
+  const std::string model = kGoldens + "models/glm4_moe_lite";  // 4 heads, 6 elements of keys and 10 of values, rank 12
+  ScratchFolder folder;
+  ASSERT_TRUE(Export(Open(model), folder / "out", QuantMix::kF32).ok());
+  const GgufFile file = GgufFile::Read(folder / "out/m.gguf");
+  const std::vector<float> stored = TensorOf(model, "model.layers.1.self_attn.kv_b_proj.weight");  // [4 x 16, 12]
+  const std::vector<float>&keys = file.tensors.at("blk.1.attn_k_b.weight"),
+        &values = file.tensors.at("blk.1.attn_v_b.weight");
+  ASSERT_EQ(keys.size(), 4U * 12 * 6);
+  for (size_t head = 0; head < 4; ++head) {
+    for (size_t l = 0; l < 12; ++l) {
+      for (size_t e = 0; e < 6; ++e) {
+        ASSERT_EQ(keys[(head * 12 + l) * 6 + e], stored[(head * 16 + e) * 12 + l]) << head << " " << l << " " << e;
+      }
+      for (size_t e = 0; e < 10; ++e) {
+        ASSERT_EQ(values[(head * 10 + e) * 12 + l], stored[(head * 16 + 6 + e) * 12 + l]);
+      }
+    }
+  }
+}
+
+// Gate and up of all experts are one tensor in the model's files.
+TEST(GgufExport, StacksAreCutByTheRowsOfEachMatrix) {
+  const std::string model = kGoldens + "models/granite_moe";  // 4 experts of 24 x 16
+  ScratchFolder folder;
+  ASSERT_TRUE(Export(Open(model), folder / "out", QuantMix::kF32).ok());
+  const GgufFile file = GgufFile::Read(folder / "out/m.gguf");
+  const std::vector<float> stored = TensorOf(model, "model.layers.0.block_sparse_moe.input_linear.weight");
+  const std::vector<float>& up = file.tensors.at("blk.0.ffn_up_exps.weight");
+  ASSERT_EQ(2 * up.size(), stored.size());
+  for (size_t expert = 0; expert < 4; ++expert) {
+    for (size_t i = 0; i < 24U * 16; ++i) ASSERT_EQ(up[expert * 24 * 16 + i], stored[(2 * expert + 1) * 24 * 16 + i]);
+  }
 }
 
 }  // namespace

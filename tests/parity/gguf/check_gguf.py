@@ -8,6 +8,7 @@ CHECK:
               greedy tokens are the same, in f32 and f16
   tokenizers  500 texts give the same tokens in llama.cpp as in the tokenizers library
   blocks      every tensor of every type has the bits that llama.cpp's own quantiser writes
+  adapters    every LoRA of goldens/adapters as a file beside its base: refused by name, or llama.cpp's logits are PEFT's
   converter   metadata and tensors are those of llama.cpp's convert_hf_to_gguf.py (--llama_cpp SOURCE)
 SHARED: a folder with tokenizers/, models/ and datasets/. Exit status 0: all hold.
 
@@ -73,7 +74,8 @@ def reference(folder, half, without_window):
         more = dict(config=transformers.AutoConfig.from_pretrained(folder))
         more["config"].sliding_window = None
         more["config"].layer_types = ["full_attention"] * more["config"].num_hidden_layers
-    model = kind.from_pretrained(folder, torch_dtype=torch.float32, attn_implementation="eager", **more).eval()
+    model = kind.from_pretrained(folder, torch_dtype=torch.float32, attn_implementation="eager",
+                                 experts_implementation="eager", **more).eval()
     if half:  # matrices are rounded, vectors are not
         for name, p in model.named_parameters():
             if p.dim() > 1:
@@ -100,6 +102,12 @@ def greedy(model, ids, n):
 
 SIZES = dict(vocab_size=128, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4,
              num_key_value_heads=2, max_position_embeddings=256, pad_token_id=0, bos_token_id=1, eos_token_id=2)
+DELTA = dict(head_dim=16, linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8,
+             linear_conv_kernel_dim=4)
+EXPERTS = dict(num_experts=8, num_experts_per_tok=2, moe_intermediate_size=16, shared_expert_intermediate_size=24)
+LATENT = dict(num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=2, moe_intermediate_size=16, n_shared_experts=2,
+              first_k_dense_replace=1, kv_lora_rank=12, q_lora_rank=20, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8,
+              head_dim=8, routed_scaling_factor=1.5)
 # As published models have it, where goldens/models vary what llama.cpp does not.
 PLAIN = {
     "gemma": (transformers.GemmaConfig, dict(head_dim=16)),
@@ -115,6 +123,30 @@ PLAIN = {
     "olmo2": (transformers.Olmo2Config, {}),
     "olmo2 tied": (transformers.Olmo2Config, dict(tie_word_embeddings=True)),
     "olmoe": (transformers.OlmoeConfig, dict(num_key_value_heads=4, num_experts=8, num_experts_per_tok=2)),
+    "qwen3_5": (transformers.Qwen3_5TextConfig, DELTA),
+    "qwen3_5 tied": (transformers.Qwen3_5TextConfig, {**DELTA, "tie_word_embeddings": True, "linear_num_value_heads": 2}),
+    "qwen3_5_moe": (transformers.Qwen3_5MoeTextConfig, {**DELTA, **EXPERTS}),
+    "qwen3_next": (transformers.Qwen3NextConfig, {**DELTA, **EXPERTS}),
+    "deepseek_v2": (transformers.DeepseekV2Config, {**LATENT, "topk_method": "greedy"}),
+    "deepseek_v3": (transformers.DeepseekV3Config, {**LATENT, "n_group": 2, "topk_group": 1}),
+    "deepseek_v3 yarn": (transformers.DeepseekV3Config, {**LATENT, "n_group": 2, "topk_group": 1, "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64, "mscale": 1.0,
+        "mscale_all_dim": 1.0}}),
+    "deepseek_v2 yarn": (transformers.DeepseekV2Config, {**LATENT, "topk_method": "greedy", "q_lora_rank": None,
+                                                         "rope_parameters": {
+        "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 64, "mscale": 0.707,
+        "mscale_all_dim": 0.707}}),
+    "glm4_moe_lite": (transformers.Glm4MoeLiteConfig, {**LATENT, "head_dim": 8, "n_group": 1, "topk_group": 1}),
+    "granite_hybrid experts": (transformers.GraniteMoeHybridConfig, dict(
+        layer_types=["mamba", "attention", "mamba", "mamba"], mamba_n_heads=8, mamba_d_head=8, mamba_d_state=16,
+        mamba_n_groups=1, num_local_experts=8, num_experts_per_tok=2, shared_intermediate_size=24, intermediate_size=16,
+        position_embedding_type="rope", embedding_multiplier=2.0, residual_multiplier=0.5, attention_multiplier=0.3,
+        logits_scaling=2.0)),
+    "falcon_h1": (transformers.FalconH1Config, dict(
+        mamba_d_ssm=48, mamba_n_heads=6, mamba_d_head=8, mamba_d_state=16, mamba_n_groups=2, mamba_rms_norm=True,
+        mamba_norm_before_gate=False, head_dim=8, tie_word_embeddings=True, embedding_multiplier=2.0,
+        lm_head_multiplier=0.5, mlp_multipliers=[0.7, 1.3], ssm_multipliers=[0.5, 1.5, 0.8, 1.2, 0.9], key_multiplier=0.6,
+        attention_in_multiplier=1.4, attention_out_multiplier=0.8, ssm_in_multiplier=1.3, ssm_out_multiplier=0.7)),
     "smollm3": (transformers.SmolLM3Config, dict(num_hidden_layers=8, tie_word_embeddings=True)),
     "falcon": (transformers.FalconConfig, dict(bias=False, new_decoder_architecture=False, multi_query=True)),
     "falcon 40b": (transformers.FalconConfig, dict(bias=False, new_decoder_architecture=True, num_kv_heads=2)),
@@ -190,6 +222,44 @@ def compare(folder, path, kind, name, said, failures):
     near = same < n and gaps[same] < 2 * error  # either is right
     failures.say(name, good and (same == n or near), f"logits differ by {error:.1e} of the largest, {same} of {n} greedy tokens "
                  f"are the same" + (f" (then two logits differ by {gaps[same]:.1e})" if same < n else ""))
+
+
+def adapters(args, failures):
+    """Every LoRA of goldens/adapters: llama.cpp with base and adapter gives the logits of PEFT and the merged file's tokens."""
+    import peft
+    for file in sorted(GOLDENS.parent.joinpath("adapters").glob("lora_*/adapter_config.json")):
+        folder, name = file.parent, file.parent.name
+        base = GOLDENS / pathlib.Path(json.loads(file.read_text())["base_model_name_or_path"]).name
+        if (args.only and name not in args.only) or not base.exists():
+            continue
+        whole, said = export(args, base, args.work / "base", "f32")
+        alone, why = export(args, base, args.work / "adapter", "f32", "--adapter", str(folder), "--merge", "false")
+        merged, _ = export(args, base, args.work / "merged", "f32", "--adapter", str(folder))
+        if whole is None or not (args.work / "adapter/adapter-f32.gguf").exists():
+            print(f"---- {name}: refused: {(said if whole is None else why)[-200:]}", flush=True)
+            continue
+        try:
+            model = peft.PeftModel.from_pretrained(reference(base, False, "no sliding window" in said), folder).eval()
+            rng = random.Random(7)
+            ids = [rng.randrange(3, model.config.get_text_config().vocab_size) for _ in range(20)]
+            with torch.no_grad():
+                theirs = model(torch.tensor([ids])).logits[0].numpy()
+            ours, other = llama.Model(whole), llama.Model(merged)
+            for m in (ours, other):
+                m.open(256)
+            without = ours.logits(ids)
+            ours.adapt(args.work / "adapter/adapter-f32.gguf")
+            logits, got, expected = ours.logits(ids), ours.greedy(ids, 40), other.greedy(ids, 40)
+            for m in (ours, other):
+                m.close()
+            error = float(np.abs(logits - theirs).max() / np.abs(theirs).max())
+            effect = float(np.abs(without - theirs).max() / np.abs(theirs).max())
+            same = next((i for i, (a, b) in enumerate(zip(got, expected)) if a != b), 40)
+            failures.say(f"adapter {name}", error < 3e-3 and error < effect / 20 and same == 40,
+                         f"logits differ by {error:.1e} from PEFT's, by {effect:.1e} without it; {same} of 40 tokens are the "
+                         f"merged file's")
+        except Exception as e:
+            failures.say(f"adapter {name}", False, f"{type(e).__name__}: {str(e)[-300:]}")
 
 
 def texts(args):
@@ -426,7 +496,7 @@ def converter(args, failures):
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("checks", nargs="+", choices=["families", "tokenizers", "blocks", "converter"])
+    parser.add_argument("checks", nargs="+", choices=["families", "tokenizers", "blocks", "adapters", "converter"])
     parser.add_argument("--temper", required=True)
     parser.add_argument("--work", required=True, type=pathlib.Path)
     parser.add_argument("--data", type=pathlib.Path)
