@@ -187,8 +187,9 @@ int main(int argc, char** argv) {
   const ModelWeights::Entry entry = Must(weights.Require("w"));
   DiskTier::Spec spec{folder, Bytes{bytes}, {}};
   const Bytes as_stored = spec.spill, as_f32 = as_stored + Bytes{bytes};
-  spec.mapped.push_back({as_stored, Must(FindSlice(entry, View{nullptr, type}))});
-  spec.mapped.push_back({as_f32, Must(FindSlice(entry, View{nullptr, {DType::kF32, type.shape}}))});
+  const auto whole = [&](DType as) { return Must(FindSlices(entry, PartView(View{nullptr, {as, type.shape}}))).at(0); };
+  spec.mapped.push_back({as_stored, whole(type.dtype)});
+  spec.mapped.push_back({as_f32, whole(DType::kF32)});
   const auto tier = Must(DiskTier::Create(PosixEnv(), spec));
   const auto raw_spill = Must(PosixEnv().CreateUnlinked(folder, Bytes{bytes}));
   const auto raw_model = Must(PosixEnv().OpenBlocks(path));

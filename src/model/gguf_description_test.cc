@@ -139,56 +139,58 @@ TEST(Gguf, NumbersOfAnActivationAreKeysOfOneForEachBlock) {
   config["tie_word_embeddings"] = false;
   config["output_vocab_size"] = 40;
   EXPECT_NE(Describe(config).status().message().find("fewer words"), std::string::npos);
-  // Qwen 3.5: two heads of values for each of two of keys, in the GGUF file the first of both, then the second of both.
-  TEST(Gguf, HeadsOfValuesComeInTurnByKeyHead) {
-    Json config = Llama();
-    config["architectures"] = {"Qwen3_5ForCausalLM"};
-    for (const auto& [key, n] : {std::pair{"head_dim", 8},
-                                 {"linear_num_key_heads", 2},
-                                 {"linear_num_value_heads", 4},
-                                 {"linear_key_head_dim", 8},
-                                 {"linear_value_head_dim", 8},
-                                 {"full_attention_interval", 2}}) {
-      config[key] = n;
-    }
-    const auto model = Describe(config);
-    ASSERT_TRUE(model.ok()) << model.status().message();
-    const auto first_rows = [](const std::vector<GgufRun>& runs) {
-      std::vector<int64_t> rows;
-      for (const GgufRun& run : runs) rows.push_back(run.first);
-      return rows;
-    };
-    auto tensors = ByName(*model);
-    const std::vector<int64_t> in_turn = {0, 16, 8, 24};
-    EXPECT_EQ(first_rows(tensors.at("blk.0.attn_gate.weight").rows), in_turn);
-    EXPECT_EQ(first_rows(tensors.at("blk.0.ssm_out.weight").columns), in_turn);
-    EXPECT_EQ(first_rows(tensors.at("blk.0.ssm_a").rows), (std::vector<int64_t>{0, 2, 1, 3}));
-    EXPECT_EQ(tensors.at("blk.0.attn_qkv.weight").rows.front().count, 2 * 2 * 8);  // q and k stay
-    EXPECT_EQ(std::get<uint32_t>(*model->metadata.Find("qwen35.full_attention_interval")), 2U);
-    config["linear_value_head_dim"] = 16;
-    EXPECT_NE(Describe(config).status().message().find("keys and values differ in width"), std::string::npos);
-  }
+}
 
-  TEST(Gguf, LayersWithoutAttentionHaveNoHeadsOfKeys) {
-    Json config = Llama();
-    config["architectures"] = {"Lfm2ForCausalLM"};
-    config["layer_types"] = {"conv", "full_attention"};
-    const auto model = Describe(config);
-    ASSERT_TRUE(model.ok()) << model.status().message();
-    EXPECT_EQ(std::get<std::vector<int32_t>>(*model->metadata.Find("lfm2.attention.head_count_kv")),
-              (std::vector<int32_t>{0, 2}));
-    EXPECT_EQ(ByName(*model).at("blk.0.shortconv.conv.weight").dims(), (std::vector<int64_t>{32, 3}));
+// Qwen 3.5: two heads of values for each of two of keys, in the GGUF file the first of both, then the second of both.
+TEST(Gguf, HeadsOfValuesComeInTurnByKeyHead) {
+  Json config = Llama();
+  config["architectures"] = {"Qwen3_5ForCausalLM"};
+  for (const auto& [key, n] : {std::pair{"head_dim", 8},
+                               {"linear_num_key_heads", 2},
+                               {"linear_num_value_heads", 4},
+                               {"linear_key_head_dim", 8},
+                               {"linear_value_head_dim", 8},
+                               {"full_attention_interval", 2}}) {
+    config[key] = n;
   }
+  const auto model = Describe(config);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const auto first_rows = [](const std::vector<GgufRun>& runs) {
+    std::vector<int64_t> rows;
+    for (const GgufRun& run : runs) rows.push_back(run.first);
+    return rows;
+  };
+  auto tensors = ByName(*model);
+  const std::vector<int64_t> in_turn = {0, 16, 8, 24};
+  EXPECT_EQ(first_rows(tensors.at("blk.0.attn_gate.weight").rows), in_turn);
+  EXPECT_EQ(first_rows(tensors.at("blk.0.ssm_out.weight").columns), in_turn);
+  EXPECT_EQ(first_rows(tensors.at("blk.0.ssm_a").rows), (std::vector<int64_t>{0, 2, 1, 3}));
+  EXPECT_EQ(tensors.at("blk.0.attn_qkv.weight").rows.front().count, 2 * 2 * 8);  // q and k stay
+  EXPECT_EQ(std::get<uint32_t>(*model->metadata.Find("qwen35.full_attention_interval")), 2U);
+  config["linear_value_head_dim"] = 16;
+  EXPECT_NE(Describe(config).status().message().find("keys and values differ in width"), std::string::npos);
+}
 
-  TEST(Gguf, AWindowThatLlamaCppLeavesOutIsSaid) {
-    Json config = Llama();
-    config["architectures"] = {"MistralForCausalLM"};
-    config["sliding_window"] = 100;
-    const auto model = Describe(config);
-    ASSERT_TRUE(model.ok());
-    ASSERT_EQ(model->notices.size(), 1U);
-    EXPECT_NE(model->notices[0].find("from token 101 on"), std::string::npos);
-  }
+TEST(Gguf, LayersWithoutAttentionHaveNoHeadsOfKeys) {
+  Json config = Llama();
+  config["architectures"] = {"Lfm2ForCausalLM"};
+  config["layer_types"] = {"conv", "full_attention"};
+  const auto model = Describe(config);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  EXPECT_EQ(std::get<std::vector<int32_t>>(*model->metadata.Find("lfm2.attention.head_count_kv")),
+            (std::vector<int32_t>{0, 2}));
+  EXPECT_EQ(ByName(*model).at("blk.0.shortconv.conv.weight").dims(), (std::vector<int64_t>{32, 3}));
+}
+
+TEST(Gguf, AWindowThatLlamaCppLeavesOutIsSaid) {
+  Json config = Llama();
+  config["architectures"] = {"MistralForCausalLM"};
+  config["sliding_window"] = 100;
+  const auto model = Describe(config);
+  ASSERT_TRUE(model.ok());
+  ASSERT_EQ(model->notices.size(), 1U);
+  EXPECT_NE(model->notices[0].find("from token 101 on"), std::string::npos);
+}
 
 }  // namespace
 }  // namespace temper::gguf_description_test

@@ -537,7 +537,7 @@ TEST(StochasticRound, GivesTheBitsOfItsTwin) {
   for (const Shape& shape : kShapes) {
     Tensor x = Tensor::Random({DType::kF32, shape}, 12);
     const double special[] = {0.0, -0.0, 0x1p-149, -0x1.8p-127, 0x1.fep127, -0x1.fffffep127, INFINITY, -INFINITY, 1.0};
-    for (int64_t i = 0; i < std::min<int64_t>(x.elements(), std::ssize(special)); ++i) x.Set(i, special[i]);
+    for (int64_t i = 0; i < std::min<int64_t>(shape.elements(), std::ssize(special)); ++i) x.Set(i, special[i]);
     const OpCase round{Op::kStochasticRound, {x, Rng(1234567, 42, 0)}, {}, HashName("rounded:w")};
     ExpectConforms(round, [](int, int64_t) { return 0; });
   }
