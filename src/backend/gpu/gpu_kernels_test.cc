@@ -30,6 +30,7 @@ TEST(GpuKernels, LackNoOpButThoseNamedHere) {
 #include "backend/gpu/kernel_list.inc"
   };
   const std::set<Op> lacking = {Op::kLinearDistillation,
+                                Op::kStochasticRound,
                                 Op::kPreference,
                                 Op::kClassReport,
                                 Op::kRewardLoss,

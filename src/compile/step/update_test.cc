@@ -71,8 +71,13 @@ TEST(BuildUpdate, GroupsHaveRatesAndDecaysOfTheirOwn) {
 TEST(BuildUpdate, RoundingStochasticallyKeepsNoMasters) {
   for (const UpdateRule* rule : UpdateRules()) {
     UpdateSpec spec{.rule = rule, .stochastic_rounding = true};
-    if (const UpdateRule* const others = rule->others()) spec.settings_of_others = others->Settings();
-    const Graph update = BuildUpdate(Net(DType::kBF16), spec, Mesh());
+    Graph net = Net(DType::kBF16);
+    if (const UpdateRule* const others = rule->others()) {
+      spec.settings_of_others = others->Settings();
+      spec.groups = {{.of_the_others = true}};
+      for (const char* vector : {"vector", "scaled"}) net.value(net.FindSource(vector)).update_group = 1;
+    }
+    const Graph update = BuildUpdate(net, spec, Mesh());
     ASSERT_TRUE(Verify(update).ok()) << Verify(update).message();
     std::map<std::string, int> rounded;
     for (const Node& n : update.nodes()) {
