@@ -216,7 +216,8 @@ def compare(folder, path, kind, name, said, failures):
     # f16 products round what they read: 11 bits, some products behind each other. llama.cpp looks gelu up in a table of
     # f16, and has no gelu but that by tanh.
     table = "gelu" in str(getattr(config, "hidden_act", "")) + str(getattr(config, "activation_function", "")) + str(
-        getattr(config, "activation", "")) or config.model_type.startswith("gemma")
+        getattr(config, "activation", "")) or config.model_type.startswith(
+        ("gemma", "bloom", "mpt"))
     good = error < (1e-2 if kind == "f16" else 3e-3 if table else 2e-5)
     same = next((i for i, (a, b) in enumerate(zip(got, expected)) if a != b), n)
     near = same < n and gaps[same] < 2 * error  # either is right
