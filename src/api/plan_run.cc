@@ -167,14 +167,16 @@ Status ReportSharding(const TrainSetup& setup, const CompiledRun& run, Report* r
   return OkStatus();
 }
 
+// REQUIRES: options.search is not empty.
+Result<SearchGoal> GoalOf(const PlanOptions& options) {
+  if (options.search == "fewest_devices") return SearchGoal::kFewestDevices;
+  if (options.search == "throughput") return SearchGoal::kThroughput;
+  return InvalidArgument(
+      fmt::format("search: {} is not a goal: choose throughput or fewest_devices", Quoted(options.search)));
+}
+
 Status ReportSearch(const Planner& planner, const TrainSetup& setup, const PlanOptions& options, Report* report) {
-  SearchGoal goal = SearchGoal::kThroughput;
-  if (options.search == "fewest_devices") {
-    goal = SearchGoal::kFewestDevices;
-  } else if (options.search != "throughput") {
-    return InvalidArgument(
-        fmt::format("search: {} is not a goal: choose throughput or fewest_devices", Quoted(options.search)));
-  }
+  TEMPER_ASSIGN_OR_RETURN(const SearchGoal goal, GoalOf(options));
   TEMPER_ASSIGN_OR_RETURN(const SearchResult result, SearchPlans(planner, setup.run.config, goal));
   report->WriteEither(SearchText(result), SearchJson(result), options.json);
   return OkStatus();
@@ -348,9 +350,9 @@ Status ReportStep(const Planning& plan, const Ranks& alone, Report* report) {
                           as_here ? CompileHere(plan.setup, alone, plan.ranks)
                                   : CompileRun(plan.setup.model.model(),
                                                plan.cluster ? OnDevicesOf(*plan.cluster, config) : config, plan.ranks));
+  if (options.sharding) return ReportSharding(plan.setup, run, report);
   report->result.fits = run.room.ok();
   if (!run.room.ok()) report->result.why_not = run.room.message();
-  if (options.sharding) return ReportSharding(plan.setup, run, report);
   if (!plan.cluster) WarnOfScalarKernels(run, config.machine.device);
   TEMPER_ASSIGN_OR_RETURN(const PlanFacts facts, PlanFactsOf(plan, run));
   NoteStep(run, facts, report);
@@ -427,6 +429,7 @@ void SayRefusals(bool shown, Report* report) {
 }  // namespace
 
 Result<PlanResult> PlanRun(RunRequest request, const PlanOptions& options, const PlanFace& face) {
+  if (!options.search.empty()) TEMPER_RETURN_IF_ERROR(GoalOf(options).status());  // before a machine is measured
   std::optional<Cluster> cluster;
   const FactsOfRun facts_of = [&](const RunConfig& config) -> Result<RunFacts> {
     const bool wanted = options.cluster == "this" || options.NeedsCluster() != nullptr;

@@ -139,7 +139,8 @@ TEST_F(GgufBase, BlocksStayInMemoryAndComputeWhatTheirNumbersDo) {
     };
     const auto losses = trained(file, std::string("of_") + type);
     EXPECT_EQ(losses, trained(plain, plain + "_adapter"));
-    EXPECT_EQ(losses, trained(file, "from_disk", {"--memory.weights", "disk", "--memory.disk", "spill"}));
+    EXPECT_EQ(losses,
+              trained(file, std::string("from_disk_") + type, {"--memory.weights", "disk", "--memory.disk", "spill"}));
     EXPECT_EQ(trained(file, "f32", {"--dtype", "f32", "--overwrite"}),
               trained(plain, "plain_f32", {"--dtype", "f32", "--overwrite"}));
     EXPECT_EQ(trained(file, "nf4", {"--base_dtype", "nf4", "--overwrite"}),
