@@ -5,7 +5,7 @@
 namespace temper {
 
 std::unique_ptr<Kernel> MakeStochasticRound(const KernelSpec& spec, Isa isa) {
-  if (!AllFast({spec.inputs[0], spec.outputs[0]})) return nullptr;
+  if (!AllFast({spec.inputs[0]}) || !AllFast({spec.outputs[0]})) return nullptr;
   return MakeDrawnKernel<float, bf16>(spec, VectorsFor<float>(isa).stochastic_round);
 }
 
