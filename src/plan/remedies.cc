@@ -215,8 +215,8 @@ class OtherSettings {
   // Errors: this model cannot be split this way.
   Result<Found> Find(const RunConfig& config, int ranks) const {
     if (std::optional<Found> too_large = Extrapolate(config, ranks)) return *std::move(too_large);
-    TEMPER_ASSIGN_OR_RETURN(PlannedRun planned, planner_.PlanQuickly(config, ranks, /*first_that_fits=*/instructions_ >=
-                                                                                        kManyInstructions));
+    const bool first_that_fits = instructions_ >= kManyInstructions;
+    TEMPER_ASSIGN_OR_RETURN(PlannedRun planned, planner_.PlanQuickly(config, ranks, first_that_fits));
     return Found{.forecast = std::move(planned.forecast)};
   }
   // Its kernels and collectives alone, as if the devices were large enough; 0: not known.

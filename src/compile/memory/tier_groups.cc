@@ -101,9 +101,7 @@ class GroupFinder {
         const UpdateOperands operands(node);
         const ValueId home = node.inputs[operands.home()];
         // If the states are not on the device, the gradient moves to them and the weight comes back. Without states,
-        // the weight itself is there.
-        // No group where there are no states and the weight is widened for its update (stochastic rounding): on the
-        // device.
+        // the weight itself is there; without states and masters (stochastic rounding) nothing moves: nullptr.
         TierGroup* const at_home = GroupOf(group_of, home);
         const ValueId master = node.inputs[UpdateOperands::kMaster];
         // An average stays where it is, with the master; a weight that is its own master moves to it.
